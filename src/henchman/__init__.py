@@ -20,6 +20,7 @@ from henchman.errors import (
     JobShutdown,
     JobTimeout,
     Kill,
+    LimitReached,
     ProcessCrashed,
     ResultError,
     ServerAway,
@@ -30,6 +31,7 @@ from henchman.errors import (
 )
 from henchman.isolation.options import Isolated
 from henchman.kernel.version import __version__ as __version__
+from henchman.limits.kinds import Bucket, Concurrent, Leaky, Points, Window
 from henchman.work.current import CurrentJob, current_job
 
 if TYPE_CHECKING:
@@ -41,6 +43,8 @@ __all__ = [
     "ArgumentError",
     "BatchClosed",
     "BatchError",
+    "Bucket",
+    "Concurrent",
     "Config",
     "ConfigError",
     "CurrentJob",
@@ -57,6 +61,9 @@ __all__ = [
     "JobShutdown",
     "JobTimeout",
     "Kill",
+    "Leaky",
+    "LimitReached",
+    "Points",
     "ProcessCrashed",
     "ResultError",
     "ServerAway",
@@ -64,6 +71,7 @@ __all__ = [
     "Snooze",
     "Unconfirmed",
     "UnknownBatch",
+    "Window",
     "chain",
     "current_job",
     "group",

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from henchman.inspector.blocked import BlockedJobs
     from henchman.inspector.jobs import JobStatus
     from henchman.inspector.keys import KeyState
+    from henchman.inspector.limits import Limits
     from henchman.inspector.metrics import Deploy, Metrics, Stats
     from henchman.inspector.obstacles import Explanation
     from henchman.inspector.ordered import OrderedQueues
@@ -504,6 +505,13 @@ class App:
         from henchman.inspector.blocked import BlockedJobs
 
         return BlockedJobs(self)
+
+    @property
+    def limits(self) -> Limits:
+        """How many jobs may run at once, or start in a time: who has a place, who waits, and another size."""
+        from henchman.inspector.limits import Limits
+
+        return Limits(self)
 
     @property
     def processes(self) -> Processes:

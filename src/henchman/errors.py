@@ -205,6 +205,10 @@ class OutboxAway(OutboxError, ConnectionError):
     """The database of the outbox could not be reached, or is busy: another try may go well. What waits there stays."""
 
 
+class LimitReached(HenchmanError):
+    """A job waited for its limits as long as it wants to (``max_wait=``), or a block outside of jobs for a place."""
+
+
 class PoisonPill(HenchmanError):
     """Process after process died while it ran this; it counts as a failure."""
 

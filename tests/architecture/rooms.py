@@ -31,6 +31,7 @@ BELOW_APP = (
     "log",
     "work",
     "isolation",
+    "limits",
 )
 EVERYTHING = ("app", "henchman", *BELOW_APP)
 
@@ -45,7 +46,8 @@ ROOMS = {
     "sql": Room(3, ("kernel",)),
     "work": Room(4, ("wire", "store")),
     "isolation": Room(4, ("config", "wire", "store")),  # what a definition says, and the worker's side of the processes
-    "client": Room(5, ("isolation", "work", "config", "wire", "store")),
+    "limits": Room(2, ("kernel",)),
+    "client": Room(5, ("isolation", "limits", "work", "config", "wire", "store")),
     "worker": Room(
         6,
         (
@@ -67,7 +69,7 @@ ROOMS = {
     "history": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store", "sql")),
     "outbox": Room(6, ("client", "sql")),
     "log": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
-    "inspector": Room(6, ("client.runtime", "client.registry", "work", "config", "wire", "store")),
+    "inspector": Room(6, ("client.runtime", "client.registry", "limits", "work", "config", "wire", "store")),
     "deploy": Room(
         7, ("client.runtime", "client.registry", "cron", "inspector", "wire", "work", "worker")
     ),  # new code, old jobs

@@ -14,7 +14,7 @@ AT: Final = dt.datetime(2026, 1, 31, 9, 5, tzinfo=dt.UTC)
 #: parameter → what stands for it
 GIVEN: Final[dict[str, Any]] = {
     **{name: f"<{name}>" for name in ("batch", "day", "identity", "jid", "label", "mark", "name", "queue", "which")},
-    **{name: f"<{name}>" for name in ("level", "need", "number", "outbox", "phase", "scope", "digest")},
+    **{name: f"<{name}>" for name in ("level", "need", "number", "outbox", "phase", "scope", "digest", "by", "kind")},
     "at": AT,
     "epoch": 3,
 }

@@ -38,10 +38,11 @@ JOB: dict[str, Any] = {
         "result_ttl": 60,
         "debounce": ["s", "17"],
         "key": ["s", "k", "uwr"],
+        "limits": [["c", "bank", "x", 2, 0, 1]],
     },
 }
 PAYLOAD = json.dumps(JOB).encode()
-NO_END = {"said", "relock", "follow"}  # not of a job that is done
+NO_END = {"said", "relock", "follow", "spent"}  # not of a job that is done and says nothing
 
 
 def marked(store: Store) -> None:
@@ -52,6 +53,7 @@ def marked(store: Store) -> None:
     store.ask("HSET", store.keys.iteration("other"), "ex", 1)
     store.ask("HSET", store.keys.lock("u", "s"), "k", f"{JID} 1.5 ", "other", "other 1.5 ")
     store.ask("HSET", store.keys.lock("r", "s"), "k", f"{JID} 1.5 ", "other", "other 1.5 ")
+    store.ask("HSET", store.keys.places("bank", "x"), JID, "1 1.5", "other", "2 1.5")
     store.ask("HSET", store.keys.latest, JID, "1", "other", "2")
     store.ask("HSET", BURSTS, "17", f"1.500000 {JID} " + "{}", "18", f"1.500000 {JID} " + "{}")
     store.ask("HSET", store.keys.batch("b"), "state", "closed", "generation", 1, "n:enqueued", 2, "keep", 60)
@@ -64,7 +66,7 @@ def left(store: Store) -> set[str]:
     assert store.ask("ZSCORE", keys.cancelled, "other")
     assert store.ask("HEXISTS", keys.cron_running, "other")
     assert store.ask("EXISTS", keys.iteration("other"))
-    for key in (keys.lock("u", "s"), keys.lock("r", "s"), keys.latest):
+    for key in (keys.lock("u", "s"), keys.lock("r", "s"), keys.latest, keys.places("bank", "x")):
         assert store.ask("HEXISTS", key, "other")
     assert store.ask("HEXISTS", BURSTS, "18")
     assert store.ask("HGET", keys.batch("b") + ":jobs", "other") == b"enqueued"
@@ -78,6 +80,7 @@ def left(store: Store) -> set[str]:
         "result": not store.ask("EXISTS", keys.result(JID)),
         "unlock": bool(store.ask("HEXISTS", keys.lock("u", "s"), "k")),
         "unrun": bool(store.ask("HEXISTS", keys.lock("r", "s"), "k")),
+        "unslot": bool(store.ask("HEXISTS", keys.places("bank", "x"), JID)),
         "unlatest": bool(store.ask("HEXISTS", keys.latest, JID)),
         "step": not store.ask("HEXISTS", keys.batch("b") + ":steps", "pay"),
         "step_result": not store.ask("HEXISTS", keys.batch("b") + ":results", JID),

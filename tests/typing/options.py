@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Unpack
 
-from henchman import App, Isolated, IterableJob, testing
+from henchman import App, Concurrent, Isolated, IterableJob, Leaky, testing
 from henchman.client.keywords import PushKeywords
 from henchman.errors import Failure
 
@@ -85,7 +85,8 @@ app.job(ack="all")  # expect-error: call-overload
 app.job(log_level="loud")  # expect-error: call-overload
 app.job(retry_on=[5])  # expect-error: list-item
 app.job(delay=5)  # expect-error: call-overload
-app.job(limits=[])  # expect-error: call-overload
+app.job(limits=[Concurrent("bank", 5, by="user_id"), Leaky("shop", 60, per=60)], max_wait=timedelta(minutes=1))
+app.job(limits=[5])  # expect-error: list-item
 
 app.job(key="user_id", once=True, once_for=timedelta(days=30), on_conflict="raise", scope="users")
 app.job(key=("user_id", "lang"), unique=("queued", "running"), throttle=5)

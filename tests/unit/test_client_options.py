@@ -10,7 +10,6 @@ import pytest
 from henchman.client.keywords import JobKeywords, NamedKeywords, OrderedKeywords, PushKeywords
 from henchman.client.options import (
     KEYED,
-    LATER,
     JobOptions,
     PushOptions,
     definition_options,
@@ -61,14 +60,6 @@ def test_everything_said() -> None:
         retries_exhausted=print, retry_queue="slow", dead=False, backtrace=10, timeout=1.5, expires=60.0,
         tags=("a", "b"), log_level="debug", secret=("card",),
     )  # fmt: skip
-
-
-@pytest.mark.parametrize("option", sorted(LATER))
-def test_what_is_not_built_is_refused_by_the_name_of_its_feature(option: str) -> None:
-    for check in (define, using):
-        with pytest.raises(DefinitionError) as caught:
-            check(**{option: True})
-        assert str(caught.value) == f"pkg.job: the option {option}= comes with {LATER[option]}; it is not built yet"
 
 
 @pytest.mark.parametrize(

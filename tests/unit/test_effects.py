@@ -15,6 +15,7 @@ from henchman.work.outcome import ENDINGS
 KEYS = Keys("ns")
 BEYOND = ("deleted", "poisoned")  # endings that no run has
 OF_KEYS = {"unlock", "unrun", "relock", "unlatest", "follow", "step"}  # tests/store/test_locks.py
+OF_LIMITS = {"unslot", "spent"}  # below
 GOES_ON = {"retry", "snoozed", "deferred", "released", "interrupted"}
 JID = "0123456789abcdef01234567"
 
@@ -58,7 +59,7 @@ def test_the_table_knows_every_ending_and_every_kind() -> None:
     assert set(TABLE) - GOES_ON == FINAL
     told = {effect[0] for row in TABLE.values() for some in row for effect in some}
     come = {"result", "undebounce", "step_result", "track", "said"}
-    assert told | come | OF_KEYS == set(KINDS), "five come with what was told of the end, below"
+    assert told | come | OF_KEYS | OF_LIMITS == set(KINDS), "five come with what was told of the end, below"
     assert set(STATUS) == {*TABLE, "rescued", "staged", "started", "revived"}
 
 
@@ -73,6 +74,23 @@ def test_a_tracked_job_changes_its_status_at_every_ending(ending: str) -> None:
     assert reason == ("it failed" if STATUS[ending] in ("failed", "error") else "")
     alone = effects(KEYS, PLAIN | {"hm": {"track": True}}, ending)
     assert alone[-1][:4] == ("track", "", JID, STATUS[ending])
+
+
+@pytest.mark.parametrize("ending", [*sorted(TABLE), "rescued", "trimmed", "started", "staged", "revived"])
+def test_places_are_free_with_every_ending_and_points_are_what_a_run_said(ending: str) -> None:
+    limits = [["c", "bank", "x", 2, 0, 1], ["l", "shop", "", 60, 60.0, 1], ["p", "api", "y", 100, 60.0, 10]]
+    job = PLAIN | {"hm": {"limits": limits}}
+    free, more = ("unslot", "bank", "x", JID), ("spent", "api", "y", "100", "60.0", "-3")
+    found = effects(KEYS, job, ending, EndingFacts(spent=7))
+    assert [one for one in found if one[0] in OF_LIMITS] == ([free, more] if ending in TABLE else [])
+    assert [one for one in effects(KEYS, job, ending) if one[0] in OF_LIMITS] == ([free] if ending in TABLE else [])
+
+
+@pytest.mark.parametrize(
+    "said", ["bank", [["c", "bank"]], [["c", "a", "x", -1, 0, 1]], [["x", "a", "", 1, 0, 1]], [7], None]
+)
+def test_limits_that_nobody_can_read_count_as_not_said(said: object) -> None:
+    assert effects(KEYS, PLAIN | {"hm": {"limits": said}}, "done") == ()
 
 
 @pytest.mark.parametrize("ending", sorted(TABLE))

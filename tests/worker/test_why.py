@@ -18,7 +18,7 @@ from click.testing import CliRunner
 from redis import Redis
 from sqlalchemy import create_engine
 
-from henchman import App, Kill, current_job
+from henchman import App, Concurrent, Kill, Leaky, current_job
 from henchman.cli.main import henchman
 from henchman.store import leases
 from support.garbage import payload
@@ -67,6 +67,15 @@ class Scene:
             self.ran.append(user)
             assert self.go.wait(60)
 
+        @app.job(name="pay", queue="mail", limits=[Concurrent("bank", 1)])
+        def pay(user: int) -> None:
+            self.ran.append(user)
+            assert user or self.go.wait(60)
+
+        @app.job(name="call", queue="mail", limits=[Leaky("shop", 1, per=600)])
+        def call(user: int) -> None:
+            self.ran.append(user)
+
         @app.job(name="fatal", queue="mail", retry=0)
         def fatal(user: int) -> None:
             self.ran.append("fatal")
@@ -88,7 +97,8 @@ class Scene:
         def then(user: int) -> None:
             self.ran.append(f"then {user}")
 
-        return {"send": send, "long": long, "fatal": fatal, "alone": alone, "first": first, "then": then}
+        jobs = {"send": send, "long": long, "fatal": fatal, "alone": alone, "first": first, "then": then}
+        return jobs | {"pay": pay, "call": call}
 
     def worker(self, **settings: Any) -> Any:
         """A worker process of its own identity, in this process."""
@@ -222,6 +232,25 @@ def dead_in_its_batch(scene: Scene) -> Case:
     until(lambda: scene.app.batch_status(batch.id).counts["error"] == 1, "it is dead")
     says = r"dead since 20\S+Z, and not tried again by itself: Kill: no such user$"
     return Case(jid, says, f"henchman batch retry {batch.id}", lambda: scene.ran == ["fatal", "fatal"])
+
+
+def no_place_under_a_limit(scene: Scene) -> Case:
+    scene.worker(concurrency=2)
+    scene.jobs["pay"].enqueue(0)
+    until(lambda: 0 in scene.ran, "it has the one place")
+    jid = scene.jobs["pay"].enqueue(1).jid
+    until(lambda: scene.app.blocked.find(jid), "the next one waits for it")
+    says = r"blocked by the limit bank: 1 of 1 places are taken, and it is number 1 of 1 in line, since 20\S+Z$"
+    return Case(jid, says, "henchman limits set bank 2", scene.finished(1))
+
+
+def its_turn_comes_later(scene: Scene) -> Case:
+    scene.worker()
+    scene.jobs["call"].enqueue(0)
+    jid = scene.jobs["call"].enqueue(1).jid
+    until(lambda: scene.redis.zcard("schedule"), "it was given its time")
+    says = r"its turn under the limit shop comes at 20\S+Z, in (10 min|9 min 5\d s)"
+    return Case(jid, says, f"henchman scheduled retry {jid}", scene.finished(1))
 
 
 def held_by_an_atomic_batch(scene: Scene) -> Case:
@@ -366,6 +395,7 @@ STATES = [
     *(scheduled, due_and_nobody_moves_it, retrying, dead, dead_in_its_batch, held_by_an_atomic_batch),
     *(its_process_is_dead, its_process_is_silent, its_process_is_silent_and_another_lives, running, cancelled),
     *(blocked_by_a_key, blocked_by_one_that_lives, blocked_by_one_that_was_never_pushed, blocked_by_a_dead_one),
+    *(no_place_under_a_limit, its_turn_comes_later),
     *(a_step_of_a_workflow, in_the_outbox, finished, unknown),
 ]
 

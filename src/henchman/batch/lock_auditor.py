@@ -1,4 +1,5 @@
-"""Frees business keys of jobs that no script of ours ended: Sidekiq's pages, a Ruby worker or UNLINK took them.
+"""Frees business keys, and places of limits, of jobs that no script of ours ended: Sidekiq's pages, a Ruby worker or
+UNLINK took them.
 
 A key is in doubt when it keeps another job out, or when the patrol missed its job (``lock_patrol.py``), and searched
 for when it is ten minutes old. Its job counts as lost when two searches, a while apart, found it nowhere. A job that
@@ -9,11 +10,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from henchman.batch.whereabouts import Whereabouts
 from henchman.client.runtime import Runtime
-from henchman.store import batches, locks
+from henchman.store import batches, limits, locks
 from henchman.store.locks import Doubt, HeldKey
 from henchman.work.effects import encoded
 
@@ -56,6 +57,7 @@ class LockAuditor:
                 runner.run(locks.unlock(keys, one.phase, one.scope, one.name, ""))  # to the first in line
         due = [one for one in doubts if one.jid and _age(one, now) >= OLD and self._is_due(one)]
         freed, well = self._look(due) if due else (0, [])
+        freed += self._free_places([one for one in doubts if one.phase == "s" and one.waiting], now)
         settled |= {one.member for one in well if not one.waiting}
         later = {one.member: now + self._pause(one, now) for one in doubts if one.member not in settled}
         self._trust(settled, now)
@@ -64,6 +66,16 @@ class LockAuditor:
         forgotten = self._monotonic() - LATEST
         self._looked = {member: look for member, look in self._looked.items() if look.at > forgotten}
         return freed
+
+    def _free_places(self, full: Sequence[Doubt], now: float) -> int:
+        """Look into who has the places that jobs wait for, which a limit has; how many places were freed."""
+        runner, keys, due = self._runtime.connections, self._runtime.keys, list[Doubt]()
+        for one in full:
+            for holder in runner.run(limits.holders(keys, one.scope, one.name)):
+                member = one.member + b"\n" + holder.jid.encode("utf-8", "replace")
+                due.append(one._replace(member=member, jid=holder.jid, since=holder.since))
+        due = [one for one in due if _age(one, now) >= OLD and self._is_due(one)][:MOST]
+        return self._look(due)[0] if due else 0
 
     def _trust(self, members: Set[bytes], now: float) -> None:
         """Nobody waits for these keys; those for which somebody does by now are in doubt as before."""
@@ -92,7 +104,7 @@ class LockAuditor:
     def _look(self, due: Sequence[Doubt]) -> tuple[int, list[Doubt]]:
         """How many keys were freed, and those whose jobs are where they should be."""
         wanted = {one.jid: one.phase for one in due}
-        found = search_keyed(self._runtime, wanted)
+        found = search_keyed(self._runtime, wanted, '"limits":[' if due[0].phase == "s" else '"key":[')
         freed, well, now = 0, list[Doubt](), self._monotonic()
         for one in due:
             before = self._looked.pop(one.member, None)
@@ -118,9 +130,9 @@ class LockAuditor:
         return 1
 
 
-def search_keyed(runtime: Runtime, wanted: Mapping[str, str]) -> Whereabouts:
-    """Where the jobs ``wanted`` (by jid) are, which have keys."""
-    return Whereabouts(runtime, wanted, in_lists='"key":[', in_sets='"key":[', dead=_graves(runtime))
+def search_keyed(runtime: Runtime, wanted: Mapping[str, str], having: str = '"key":[') -> Whereabouts:
+    """Where the jobs ``wanted`` (by jid) are, whose payloads have this text: they have keys, or limits."""
+    return Whereabouts(runtime, wanted, in_lists=having, in_sets=having, dead=_graves(runtime))
 
 
 def _graves(runtime: Runtime) -> Iterator[str]:
@@ -135,7 +147,10 @@ def _graves(runtime: Runtime) -> Iterator[str]:
 
 def end_key(runtime: Runtime, one: Doubt | HeldKey, ending: str) -> None:
     """The job of a key has ended, as far as this key goes; if the lock is another job's by now, nothing happens."""
-    job = {"jid": one.jid, "hm": {"key": [one.scope, one.name, one.phase]}}
+    held: dict[str, Any] = {"key": [one.scope, one.name, one.phase]}
+    if one.phase == "s":  # a place of a limit
+        held = {"limits": [["c", one.scope, one.name, 1, 0, 1]]}
+    job = {"jid": one.jid, "hm": held}
     runtime.connections.run(batches.note(runtime.keys, [encoded(runtime.keys, job, ending)]))
 
 

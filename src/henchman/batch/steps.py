@@ -201,7 +201,7 @@ def jobs_of(runtime: Runtime, new: Sequence[NewStep], known: Mapping[str, tuple[
 
 def _job_of(new: NewStep, known: Mapping[str, tuple[str, str]], now: float, stamp: bytes) -> StepJob:
     step, plan = new.step, dated(new.plan, now)
-    extra = b"" if plan.keyed is None else plan.keyed.member(new.key)
+    extra = b"" if plan.keyed is None else plan.keyed.member(new.key, *new.arguments)
     when = plan.when(plan.may_wait and plan.scheduled(now))
     goes_now = not (when or new.after or plan.unstamped)
     job = decode(plan.template.render(*new.arguments, step.jid, stamp, stamp if goes_now else None, extra))

@@ -49,6 +49,7 @@ COMMANDS = {
     "cancel": "cli.jobs",
     "keys": "cli.keys",
     "unlock": "cli.keys",
+    "limits": "cli.limits",
     "batches": "cli.batch",
     "batch": "cli.batch",
     "cron": "cli.jobs",

@@ -82,7 +82,7 @@ def keyed_job(
 ) -> KeyedJob:
     """The job ``jid``; ArgumentError when its arguments give no key."""
     key = keyed.key(jid, args, kwargs)
-    payload = plan.template.render(args, kwargs, jid, *times, keyed.member(key))
+    payload = plan.template.render(args, kwargs, jid, *times, keyed.member(key, args, kwargs))
     return KeyedJob(jid, payload, key, keyed.mark(args, kwargs), keyed.missed(key))
 
 
@@ -96,8 +96,8 @@ def reached(jobs: Sequence[KeyedJob], by_queue: Mapping[str, Sequence[bytes]]) -
             before = known.get(job["jid"])
             if before is None or _key_in(job) != _key_in(decode(before.payload)):
                 raise ArgumentError(
-                    f"a client middleware changed the jid, hm.key or hm.needs of job {job['jid']!r}: they are computed "
-                    "before the middleware, and hold until the job has ended"
+                    f"a client middleware changed the jid, hm.key, hm.needs or hm.limits of job {job['jid']!r}: they "
+                    "are computed before the middleware, and hold until the job has ended"
                 )
             found.setdefault(queue, []).append(before._replace(payload=payload))
     return found
@@ -106,7 +106,7 @@ def reached(jobs: Sequence[KeyedJob], by_queue: Mapping[str, Sequence[bytes]]) -
 def _key_in(job: Mapping[str, Any]) -> Any:
     ours = job.get("hm")
     said = ours if isinstance(ours, dict) else {}
-    return [said.get(name) for name in ("key", "debounce", "needs", "once_for", "conflict")]
+    return [said.get(name) for name in ("key", "debounce", "needs", "once_for", "conflict", "limits")]
 
 
 def read_answer(words: Sequence[str], jid: str, queue: str, key: str = "") -> Admitted:

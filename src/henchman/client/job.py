@@ -52,6 +52,7 @@ class Using(Generic[P, R]):
         made = push_options(self.job.name, options, self.push_as)
         self._client.check_queue(self.job.name, made.queue)
         self._client.check_transaction(self.job.name, made)
+        self._client.check_limits(self.job.name, made)
         return Using(self.job, self._client, made)
 
     def call(self, *args: P.args, **kwargs: P.kwargs) -> BoundCall[P, R]:
@@ -109,8 +110,7 @@ class Job(Using[P, R]):
         Of a transactional app also now, db, session.
 
         ``delay``: seconds or timedelta from the server's now. ``at``: a datetime with a time zone. ``again=True``: push
-        a job although its key is taken. DefinitionError names an option that is unknown, wrong, or comes with a later
-        feature.
+        a job although its key is taken. DefinitionError names an option that is unknown or wrong.
         """
         return super().using(**options)
 

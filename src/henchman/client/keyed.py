@@ -17,24 +17,27 @@ from henchman.client.options import ONCE_FOR, JobOptions, PushOptions
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.kernel.digests import sha256
 from henchman.kernel.text import as_shown, described
+from henchman.limits.kinds import Limit
 from henchman.wire import jsontext
 from henchman.wire.arguments import Signature
 from henchman.wire.jsontext import EncodeError
 from henchman.wire.payload import encode
 from henchman.wire.secret import is_sealed
 
-__all__ = ["KeyRule", "Keyed", "keyed", "mark_of"]
+__all__ = ["KeyRule", "Keyed", "keyed", "limits_by_value", "mark_of"]
 
 LONGEST: Final = 200  # bytes of a key; of a longer one the beginning and a digest
 _HEAD: Final = 160
+_LIMITS: Final = b"\r"  # where the limits of a job stand in its payload; no JSON text holds it
 _LETTERS: Final = {"until_success": "u", "queued": "w", "running": "r"}
 
 
 class KeyRule:
     """How the key of one job follows from its arguments; DefinitionError when ``options.key`` names no parameter.
-    ``option``: by what people say it; ``may_lack``: arguments may give none."""
+    ``option``: by what people say it; ``may_lack``: arguments may give none; ``without``: why that cannot be else."""
 
     option, may_lack = "key", False
+    without = "a key would be one piece of work"
 
     def __init__(self, name: str, options: JobOptions, signature: Signature) -> None:
         self.scope = options.scope or name
@@ -116,13 +119,18 @@ class KeyRule:
 
     def _part(self, whence: str, value: Any) -> str:
         if value is None or value == "":
-            raise ArgumentError(
-                f"{self._name}: the key ({whence}) is {value!r}: all jobs without a key would be one piece of work"
-            )
+            shared = f"all jobs without {self.without}"
+            raise ArgumentError(f"{self._name}: the {self.option} ({whence}) is {value!r}: {shared}")
         try:
             return value if isinstance(value, str) else jsontext.canonical(value).decode()
         except EncodeError as error:  # an integer of too many digits
             raise ArgumentError(error.text(whence, secret=self._hides)) from None
+
+
+class _LimitRule(KeyRule):
+    """Whose a limit is that each value of something has for itself."""
+
+    option, without = "by", "one would be under one limit"
 
 
 def _digest(raw: bytes) -> str:
@@ -135,14 +143,15 @@ def mark_of(args: bytes, kwargs: bytes | None) -> str:
 
 
 class Keyed(NamedTuple):
-    """What all pushes of one job, ``name``, have in common that has a key, is followed, or waits for others.
+    """What all pushes of one job, ``name``, have in common that has a key, is followed, waits for others, or has limits
+    of which each value of something has its own.
 
     ``rule``: None for a job without a key, which is followed by its id. ``fields``: what else stands under ``hm`` of
     their payloads; ``phases``: for how long a key is held; ``ask``: what the server is asked, see
     ``lua/lib/admit.lua``; ``pieces``: what a payload says, around the key, and ``missing``: what the server is told of
     needs. ``needs``: what they wait for whatever their key, ``same``: in which scopes for the job of their own key,
     with its memory in seconds and its name. ``is_recorded``: history keeps each job. ``raises``: a duplicate is an
-    error.
+    error. ``limits``: each with what says whose it is, None: everybody's.
     """
 
     name: str
@@ -157,6 +166,7 @@ class Keyed(NamedTuple):
     same: tuple[tuple[str, int, str], ...] = ()
     is_recorded: bool = False
     raises: bool = False
+    limits: tuple[tuple[Limit, KeyRule | None], ...] = ()
 
     @property
     def is_asked(self) -> bool:
@@ -191,9 +201,15 @@ class Keyed(NamedTuple):
             return None
         return Need(self.ask["scope"], key, self.fields.get("once_for", FOLLOW_FOR), jid)
 
-    def own_fields(self, key: str) -> dict[str, Any]:
+    def said_limits(self, args: bytes, kwargs: bytes | None) -> list[Any]:
+        """The limits of a job with these arguments (JSON); ArgumentError when they do not say whose one is."""
+        return [one.said("" if rule is None else rule.text(args, kwargs)) for one, rule in self.limits]
+
+    def own_fields(self, key: str, args: bytes, kwargs: bytes | None) -> dict[str, Any]:
         """What stands under ``hm`` of the payload of a job with this key."""
         ours = dict(self.fields)
+        if self.limits:
+            ours["limits"] = self.said_limits(args, kwargs)
         if self.phases:
             ours["key"] = [self.ask["scope"], key, self.phases]
         if "debounce" in self.ask:
@@ -202,9 +218,10 @@ class Keyed(NamedTuple):
             ours["needs"] = [*self.needs, *([scope, key, *rest] for scope, *rest in self.same)]
         return ours
 
-    def member(self, key: str) -> bytes:
+    def member(self, key: str, args: bytes, kwargs: bytes | None) -> bytes:
         """The same as text for ``Template.render``."""
-        return jsontext.encode(key).join(self.pieces)
+        text = jsontext.encode(key).join(self.pieces)
+        return text.replace(_LIMITS, jsontext.encode(self.said_limits(args, kwargs)), 1) if self.limits else text
 
     def ending(self, until: float) -> Keyed:
         """The same of jobs that are over at the Unix time ``until``."""
@@ -240,13 +257,15 @@ def keyed(
     follows = options.followed or bool(push.followed)
     after = (*options.after, *(push.after or ()))
     _check_push(name, options, push, after, follows, in_batch=in_batch)
-    if options.key is None and not follows and not after:
+    limited = limits_by_value(options, push)
+    if options.key is None and not follows and not after and not limited:
         return None
     running = "r" if "running" in options.unique else ""
     at_push = "o" if options.once else "".join(_LETTERS[one] for one in options.unique if one != "running")
     at_push = at_push or ("f" if follows else "")
     signature = Signature.by_name(name) if signature is None else signature
     rule = None if options.key is None else KeyRule(name, options, signature)
+    limits = tuple((one, _whose(name, options, one, signature)) for one in limited)
     check_after(name, options, signature, [one for one in after if not isinstance(one, Need)])
     said = _said(options, at_push, running) | policies(options, push, name)
     needs, same = _needs(after)
@@ -254,8 +273,22 @@ def keyed(
     if "wait_at_most" in said:
         ask["wait_at_most"] = said["wait_at_most"]
     said, asked, missing = {**fields, **said}, jsontext.encode(ask), _lists(needs, same, 3)
-    pieces, raises = _pieces(said, ask, _lists(needs, same, 4)), ask["conflict"] == "raise"
-    return Keyed(name, rule, said, at_push + running, ask, asked, pieces, missing, needs, same, is_recorded, raises)
+    pieces, raises = _pieces(said, ask, _lists(needs, same, 4), limited), ask["conflict"] == "raise"
+    phases = at_push + running
+    return Keyed(name, rule, said, phases, ask, asked, pieces, missing, needs, same, is_recorded, raises, limits)
+
+
+def limits_by_value(options: JobOptions, push: PushOptions) -> tuple[Limit, ...]:
+    """The limits of a push, where each value of something has one of its own; none where all of them are everybody's:
+    those stand in its template."""
+    limits = options.limits if push.limits is None else push.limits
+    return limits if any(one.partition is not None for one in limits) else ()
+
+
+def _whose(name: str, options: JobOptions, limit: Limit, signature: Signature) -> KeyRule | None:
+    by = (limit.partition,) if isinstance(limit.partition, str) else limit.partition
+    said = msgspec.structs.replace(options, key=by, scope=limit.name)
+    return None if by is None else _LimitRule(f"{name}, limit {limit.name}", said, signature)
 
 
 def _said(options: JobOptions, at_push: str, running: str) -> dict[str, Any]:
@@ -307,10 +340,13 @@ def _lists(needs: Sequence[Need], same: Sequence[tuple[str, int, str]], words: i
     return tuple((b"[" + b",".join(each) + b"]").split(b"\n"))
 
 
-def _pieces(fields: Mapping[str, Any], ask: Mapping[str, Any], needs: Sequence[bytes]) -> tuple[bytes, ...]:
+def _pieces(
+    fields: Mapping[str, Any], ask: Mapping[str, Any], needs: Sequence[bytes], limits: Sequence[Limit]
+) -> tuple[bytes, ...]:
     """The field ``hm`` of a payload, cut where the key stands; empty when there is nothing to say."""
     inside, about = [encode(fields)[1:-1]] if fields else [], jsontext.encode(ask["scope"])
     inside += [b'"key":[%b,\n,%b]' % (about, jsontext.encode(ask["phases"]))] if ask["phases"] else []
+    inside += [b'"limits":' + _LIMITS] if limits else []
     inside += [b'"debounce":[%b,\n]' % about] if "debounce" in ask else []
     inside += [b'"needs":' + b"\n".join(needs)] if needs else []
     return tuple((b',"hm":{' + b",".join(inside) + b"}").split(b"\n")) if inside else (b"",)

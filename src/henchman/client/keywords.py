@@ -12,6 +12,7 @@ from typing import Any, Literal, Protocol, TypedDict
 from henchman.client.needs import Need, Policy
 from henchman.client.options import Membership
 from henchman.isolation.options import Isolated
+from henchman.limits.kinds import Limit
 
 __all__ = [
     "JobKeywords",
@@ -112,6 +113,8 @@ class JobKeywords(KeyKeywords, NeedKeywords, total=False):
     after: HasJob | Collection[HasJob] | None
     fair_by: str | tuple[str, ...] | Callable[..., str | int | None] | None
     priority: Priority | None
+    limits: Limit | Collection[Limit] | None
+    max_wait: Seconds | None
     isolate: bool | Isolated | None
     aliases: list[str] | tuple[str, ...] | None
 
@@ -137,6 +140,8 @@ class PushKeywords(NeedKeywords, total=False):
     outbox: Any  # True, or a session or connection of SQLAlchemy or Django
     line: str | None
     again: bool | None
+    limits: Limit | Collection[Limit] | None
+    max_wait: Seconds | None
     after: Before | Collection[Before] | None
     priority: Priority | None
 

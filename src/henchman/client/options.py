@@ -1,12 +1,9 @@
 """What a definition, or one push, may say about a job: each option is checked where it is written. And the batch that a
-push belongs to, as far as the push must know it.
-
-Options of features that are not built yet are refused with the name of the feature, never accepted and ignored.
-"""
+push belongs to, as far as the push must know it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -18,12 +15,12 @@ from henchman.client.needs import policy, predecessors, problem_of_definition, p
 from henchman.errors import DefinitionError
 from henchman.isolation.options import Isolated, isolated
 from henchman.kernel.text import as_shown, did_you_mean
+from henchman.limits.kinds import Limit, checked_limits
 from henchman.store.call import Call, command
 from henchman.store.keys import Keys
 
 __all__ = [
     "KEYED",
-    "LATER",
     "OUTSIDE",
     "JobOptions",
     "Membership",
@@ -38,11 +35,6 @@ __all__ = [
     "within",
     "wrong",
 ]
-
-#: option → the feature that brings it
-LATER: Final[Mapping[str, str]] = {
-    "limits": "limits",
-}
 
 #: what other systems call our options
 ELSEWHERE: Final[Mapping[str, str]] = {
@@ -86,6 +78,9 @@ class JobOptions(msgspec.Struct, frozen=True):
     ``after``: jobs whose job of the same key must have succeeded first. ``on_failed``: what becomes of this one when
     such a job is over without success: "wait", "run", "fail" or "cancel"; ``on_dead``: when it is dead;
     ``wait_at_most``: and after so long. ``followed=True``: others may wait for jobs of this definition.
+
+    ``limits``: how many may run at once, or start in a time, all of them together: Concurrent, Leaky, Window, Bucket,
+    Points. ``max_wait``: a job that would wait longer for them is dead.
 
     ``aliases``: the names it had before, oldest first: jobs of these names run as this one; its scope is the first.
 
@@ -131,6 +126,8 @@ class JobOptions(msgspec.Struct, frozen=True):
     wait_at_most: float | None = None
     fair_by: Key = None
     priority: str | None = None
+    limits: tuple[Limit, ...] = ()
+    max_wait: float | None = None
     isolate: Isolated | None = None
     aliases: tuple[str, ...] = ()
     iterable: bool = False  # by @app.iterable, not by an option: its payloads say so, for whoever ends such a job
@@ -143,7 +140,7 @@ class PushOptions(msgspec.Struct, frozen=True):
     ``session`` (of SQLAlchemy) name the transaction whose commit the push waits for.
     ``outbox``: the session or connection whose transaction the job is part of; True: the one that is bound here.
     ``line``: jobs of one line leave the outbox in the order in which their transactions were committed.
-    ``after``: jobs, and needs for handles and ids, beside those of the definition.
+    ``after``: jobs, and needs for handles and ids, beside those of the definition. ``limits``: in place of its own.
     ``priority``: before or behind others of its queue, where that is a fair one.
     """
 
@@ -171,6 +168,8 @@ class PushOptions(msgspec.Struct, frozen=True):
     on_dead: str | None = None
     wait_at_most: float | None = None
     priority: str | None = None
+    limits: tuple[Limit, ...] | None = None
+    max_wait: float | None = None
 
 
 def wrong(name: str, value: object, due: str) -> DefinitionError:
@@ -409,6 +408,8 @@ _CHECKS: Final[Mapping[str, Callable[[str, Any], Any]]] = {
     "on_failed": policy,
     "on_dead": policy,
     "wait_at_most": checked_seconds,
+    "limits": checked_limits,
+    "max_wait": checked_seconds,
     "isolate": isolated,
     "fair_by": _key,
     "priority": _priority,
@@ -419,15 +420,8 @@ _PUSHED = PushOptions.__struct_fields__
 _TRAVELLING = (*_PUSHED, "retry_queue", "dead", "backtrace", "log_level")  # what a payload says by itself
 
 
-def _refuse_later(where: str, given: Iterable[str]) -> None:
-    for name in given:
-        if name in LATER:
-            raise DefinitionError(f"{where}: the option {name}= comes with {LATER[name]}; it is not built yet")
-
-
 def _checked(where: str, given: Mapping[str, Any], known: tuple[str, ...]) -> dict[str, Any]:
     checked = {}
-    _refuse_later(where, given)
     for name, value in given.items():
         if name == "cron":
             raise DefinitionError(f"{where}: write @app.cron({as_shown(value, 200)}) above @app.job")
@@ -453,6 +447,8 @@ def definition_options(where: str, given: Mapping[str, Any]) -> JobOptions:
         made = msgspec.structs.replace(made, scope=made.aliases[0])
     if problem := problem_of_key(made) or problem_of_definition(made):
         raise DefinitionError(f"{where}: {problem}")
+    if made.max_wait is not None and not made.limits:
+        raise DefinitionError(f"{where}: max_wait= says how long a job waits for its limits=, and there are none")
     return made
 
 
@@ -471,7 +467,6 @@ def push_options(where: str, given: Mapping[str, Any], base: PushOptions) -> Pus
 
 def named_options(name: str, given: Mapping[str, Any], defined: JobOptions | None) -> tuple[JobOptions, PushOptions]:
     """The options of a push by name; ``defined`` None: the job is not defined here, so only what travels is taken."""
-    _refuse_later(name, given)
     if defined is not None:
         return defined, push_options(name, given, PushOptions())
     rest, travelling = dict(given), _TRAVELLING

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from henchman.client.fair import is_fair, tenant_of
-from henchman.client.keyed import Keyed, keyed
+from henchman.client.keyed import Keyed, keyed, limits_by_value
 from henchman.client.options import JobOptions, Membership, PushOptions
 from henchman.client.registry import Registry
 from henchman.client.runtime import Runtime
@@ -247,7 +247,10 @@ def _own_fields(
     until: float | None,
 ) -> dict[str, Any]:
     """What stands under ``hm``."""
+    limits = options.limits if push.limits is None else push.limits
     fields = {
+        "limits": [one.said("") for one in limits] if limits and not limits_by_value(options, push) else None,
+        "max_wait": (options.max_wait if push.max_wait is None else push.max_wait) if limits else None,
         "delay": push.delay or None,  # it moves along when the server's clock steps
         "timeout": push.timeout,
         "expires": push.expires,

@@ -211,6 +211,10 @@ class Client:
         """DefinitionError when a plain job would go to an ordered queue of this app."""
         self._registry.refuse_ordered(name, queue)
 
+    def check_limits(self, name: str, push: PushOptions) -> None:
+        """DefinitionError when ``push`` has another idea of a limit than definitions of this app."""
+        self._registry.check_limits(f"{name}.using", push.limits or ())
+
     def check_transaction(self, name: str, push: PushOptions) -> None:
         """DefinitionError when ``push`` names a transaction, and this app waits for none."""
         if push.db is not None or push.session is not None:
@@ -308,6 +312,7 @@ class Client:
         plan = prepare(name, options, push, group, signature=signature, config=config)
         self.check_queue(name, plan.queue)
         self.check_transaction(name, push)
+        self.check_limits(name, push)
         return (yield from self._send(self._tied(plan, push), _ANYTHING.encode(args, dict(kwargs or {}))))
 
     def _push_many(self, using: Any, taken: RowSlices, slices: Iterator[Slice] | AsyncIterator[Slice]) -> Steps[Pushed]:

@@ -14,6 +14,7 @@ from henchman.client.needs import check_after, check_rings
 from henchman.client.options import ONCE_FOR, JobOptions
 from henchman.errors import DefinitionError, UnknownJob
 from henchman.kernel.text import did_you_mean, shorten, visible
+from henchman.limits.kinds import Limit
 from henchman.wire.arguments import Signature
 
 __all__ = ["Definition", "Registry", "load_modules", "wire_name"]
@@ -63,6 +64,7 @@ class Registry:
         self._check_aliases(definition, present)
         self._check_queues(definition)
         self._check_key(definition)
+        self.check_limits(definition.name, definition.options.limits)
         self._by_name[definition.name] = definition
         for alias in [alias for alias, other in self._aliases.items() if other is present]:
             del self._aliases[alias]
@@ -128,6 +130,21 @@ class Registry:
                     f"{theirs.once_for or ONCE_FOR:g} s: give both the same"
                 )
         check_rings(self._by_name | {definition.name: definition})
+
+    def check_limits(self, name: str, limits: Iterable[Limit]) -> None:
+        """DefinitionError where a job called ``name`` has another idea of a limit than one that was defined before."""
+        known = {one.name: (one, job) for job in self._by_name.values() for one in job.options.limits}
+        for one in limits:
+            there, job = known.get(one.name, (one, None))
+            if job is not None and job.name != name and one.said("")[:-1] != there.said("")[:-1]:
+                raise DefinitionError(
+                    f"{name}: the limit {one.name!r} is {_shown(one)} here and {_shown(there)} of {job.name}: a limit "
+                    "is one thing; define it once and name it in both, or give it another name"
+                )
+
+    def limits(self) -> list[Limit]:
+        """The limits that definitions name, each once."""
+        return list({one.name: one for job in self._by_name.values() for one in job.options.limits}.values())
 
     def ordered(self) -> dict[str, Definition]:
         """The ordered queues, each with the definition that handles it."""
@@ -256,3 +273,8 @@ def _stands(package: Any, name: str, tail: str) -> bool:
     path = Path(name, *tail.strip(".").split("."))
     folders = [Path(folder) / path for folder in package.__path__]
     return any(one.with_suffix(".py").exists() or (one / "__init__.py").exists() for one in folders)
+
+
+def _shown(limit: Limit) -> str:
+    per = f", per={limit.seconds:g}" if limit.seconds else ""
+    return f"{type(limit).__name__}({limit.n}{per})"

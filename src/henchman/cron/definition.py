@@ -112,10 +112,10 @@ def _key_of(
         raise DefinitionError(
             f"{name}: a cron enqueues its job when it is due, and after= would hold it back: leave it out"
         )
-    if plan.keyed.rule is None:
+    if plan.keyed.rule is None and plan.keyed.phases:
         raise DefinitionError(f"{name}: nobody has the handle of a cron's job to wait for: followed= needs key= here")
     key = plan.keyed.key("", *texts)
-    return plan.keyed.own_fields(key), {**plan.keyed.ask, "key": key, "mark": plan.keyed.mark(*texts)}
+    return plan.keyed.own_fields(key, *texts), {**plan.keyed.ask, "key": key, "mark": plan.keyed.mark(*texts)}
 
 
 def _overlap_limit(overlap: str, limit: float | timedelta | None) -> float:

@@ -15,13 +15,15 @@ from typing import Any, Literal, NamedTuple
 from henchman.inspector.base import Entry, Inspector, Mask, checked_text, scoped
 from henchman.inspector.sets import PAGE, Acted
 from henchman.kernel.text import shorten, visible
-from henchman.store import locks, needs
+from henchman.store import limits, locks, needs
 from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, command, mapped, now, side_by_side
 from henchman.store.keys import Keys
+from henchman.store.limits import limit_line
 from henchman.store.needs import Blocked
 from henchman.wire import times
 from henchman.wire.payload import encode
 from henchman.work.effects import EndingFacts, encoded
+from henchman.work.limits import limits_of
 from henchman.work.locks import ONCE_FOR, key_of, said_needs
 
 __all__ = [
@@ -57,10 +59,12 @@ class Blocker(NamedTuple):
     """One thing that a job waits for: the job with the key ``key`` of ``scope``. Without a scope ``key`` is a job's id,
     and in a scope ``batch:<id>`` a step of that workflow.
 
-    ``lock``: "running" or "until_success" where the key itself must be given back; empty where its job must succeed.
-    ``state``: how that job is; "unknown" was never pushed or is forgotten, "free" is a key that nobody has. ``jid`` and
-    ``since`` (Unix seconds): that job, and since when it has the key, or is dead; empty and None where nobody knows.
-    ``batch``: that keeps it, as one of its dead, as far as that was looked for.
+    ``lock``: "running" or "until_success" where the key itself must be given back, "limit" for a place of one; empty
+    where its job must succeed. ``state``: how that job is; "unknown" was never pushed or is forgotten, "free" is a key
+    that nobody has. ``jid`` and ``since`` (Unix seconds): that job, and since when it has the key, or is dead; empty
+    and None where nobody knows. ``batch``: that keeps it, as one of its dead, as far as that was looked for. Of a limit
+    ``scope`` is the name and ``key`` whose it is: ``taken`` of ``size`` places are, and the job is number ``place`` in
+    line, ``since`` when.
     """
 
     scope: str
@@ -71,6 +75,9 @@ class Blocker(NamedTuple):
     lock: str = ""
     waiting: int = 0
     batch: str = ""
+    place: int = 0
+    taken: int = 0
+    size: int = 0
 
     @property
     def name(self) -> str:
@@ -100,6 +107,8 @@ class Blocker(NamedTuple):
 
     def clause(self, error: str = "") -> str:
         """It and its state, as the end of a sentence; ``error``: why it is dead."""
+        if self.lock == "limit":
+            return self._limit_clause()
         if self.lock:
             about = f"the key {_shown(self.key)} of {_shown(self.scope)}"
             if self.state == "free":
@@ -118,6 +127,18 @@ class Blocker(NamedTuple):
             "unknown": "which is unknown: never pushed, or forgotten",
         }
         return f"{self.name}, {words.get(self.state, '')}"
+
+    def _limit_clause(self) -> str:
+        whose = f" for {_shown(self.key)}" if self.key else ""
+        taken = f"{self.taken:,} of {self.size:,} places are taken" if self.size else "it is set to no places at all"
+        line = f"number {self.place:,} of {self.waiting:,} in line" if self.place else "about to go"
+        since = f", since {times.iso(self.since)}" if self.since else ""
+        return f"the limit {_short(self.scope)}{whose}: {taken}, and it is {line}{since}"
+
+    @property
+    def set_command(self) -> str:
+        """What makes room under a limit."""
+        return f"henchman limits set {shlex.quote(self.scope)} {max(self.size, self.taken) + 1}"
 
     def to_json(self) -> dict[str, Any]:
         """Stable names for programs; times as ISO 8601 in UTC or null."""
@@ -185,6 +206,8 @@ class BlockedJob:
             return f"{self.entry.problem or 'its row cannot be read'}; no worker can run it: delete it"
         if (one := self.lock) is None:
             return "" if self.waits_for else "its row does not tell what it waits for: delete it"
+        if one.lock == "limit":
+            return f"the end of a job that has a place of the limit {one.scope} lets it go; or: {one.set_command}"
         if one.state == "free":
             return "nobody has its key: an audit lets the first in line go within a minute"
         name = f"{shlex.quote(one.scope)} {shlex.quote(one.key)}"
@@ -319,6 +342,7 @@ class BlockedJobs(Inspector):
         lines += [needs.line(one.scope, one.key) for one in found.waits_for]
         lock = _lock_of(row, found.entry)
         lines += [f"{lock[0]}{lock[1]}\n{lock[2]}"] if lock else []
+        lines += [limit_line(one.scope, one.name) for one in _wanted_places(row, found.entry)]
         answer: int | str = yield needs.park_end(
             self._keys, found.jid, where, "", row.row, stored, effects, lines=sorted(set(lines))
         )
@@ -385,9 +409,15 @@ def blocked_jobs(keys: Keys, rows: Sequence[Blocked], mask: Mask | None = None) 
     known, ends = yield from side_by_side(states, ask(needs.waits_until(keys, [row.jid for row in rows])))
     found = []
     for row, entry, some, end in zip(rows, entries, wanted, ends, strict=True):
-        waits, due = tuple(known[one] for one in some), _time(row.due)
+        waits, due = _in_their_lines([known[one] for one in some]), _time(row.due)
         found.append(BlockedJob(row.jid, row.queue, waits, due, entry.time("created_at"), end, entry, row))
     return found
+
+
+def _in_their_lines(waits: Sequence[Blocker]) -> tuple[Blocker, ...]:
+    """Of several limits the one that it stands in line for; all else as it is."""
+    standing = [one for one in waits if one.lock != "limit" or one.place]
+    return tuple(standing or waits[:1])
 
 
 def stuck_since(row: Blocked) -> float | None:
@@ -397,21 +427,34 @@ def stuck_since(row: Blocked) -> float | None:
 
 
 class _Wanted(NamedTuple):
-    """What to ask of: ``phase`` of a lock, empty: a need."""
+    """What to ask of: ``phase`` of a lock, empty: a need; "s" a place of a limit, for which ``jid`` waits ``since``."""
 
     phase: str
     scope: str
     name: str
     once_for: int = 0
+    jid: str = ""
+    since: float = 0.0
 
 
 def _wanted(row: Blocked, entry: Entry) -> list[_Wanted]:
     """What a row waits for."""
     if line := _lock_of(row, entry):
         return [_Wanted(*line)]
+    if places := _wanted_places(row, entry):
+        return places
     said = _said_needs(entry)
     missing = [(one[0], one[1]) for one in row.missing] or [*said][:1]
     return [_Wanted("", *one, said[one][0] if one in said else ONCE_FOR) for one in missing]
+
+
+def _wanted_places(row: Blocked, entry: Entry) -> list[_Wanted]:
+    """The limits that a job waits for, if it does: it stands in the line of one of them."""
+    words = row.reason.split(" ", 2)
+    if words[0] != "limit":
+        return []
+    places = [one for one in limits_of(entry.job) if one.kind == "c"]
+    return [_Wanted("s", one.name, one.by, 0, row.jid, _time(words[1]) or 0.0) for one in places]
 
 
 def _lock_of(row: Blocked, entry: Entry) -> tuple[str, str, str] | None:
@@ -427,11 +470,14 @@ def _said_needs(entry: Entry) -> dict[tuple[str, str], tuple[int, str]]:
 
 def _states(keys: Keys, wanted: set[_Wanted]) -> Procedure[dict[_Wanted, Blocker]]:
     """How each is, in one round trip."""
-    held, needed = sorted(one for one in wanted if one.phase), sorted(one for one in wanted if not one.phase)
+    places = sorted(one for one in wanted if one.phase == "s")
+    held = sorted(one for one in wanted if one.phase not in ("", "s"))
+    needed = sorted(one for one in wanted if not one.phase)
     looks = [_held_states(keys, held[start : start + PAGE]) for start in range(0, len(held), PAGE)]
     looks += [_need_states(keys, needed[start : start + PAGE]) for start in range(0, len(needed), PAGE)]
+    looks += [_place_states(keys, places[start : start + PAGE]) for start in range(0, len(places), PAGE)]
     found: list[list[Blocker]] = yield from side_by_side(*looks)
-    return dict(zip([*held, *needed], chain.from_iterable(found), strict=True))
+    return dict(zip([*held, *needed, *places], chain.from_iterable(found), strict=True))
 
 
 def _held_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker]]:
@@ -442,6 +488,15 @@ def _held_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker]
         state: BlockerState = "alive" if doubt.jid else "free"
         since, lock = doubt.since or None, locks.PHASES[one.phase]
         found.append(Blocker(one.scope, one.name, state, doubt.jid, since, lock, doubt.waiting))
+    return found
+
+
+def _place_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker]]:
+    lines = yield limits.in_line(keys, [(one.scope, one.name, one.jid) for one in some])
+    found = []
+    for one, line in zip(some, lines, strict=True):
+        numbers = {"waiting": line.waiting, "place": line.place, "taken": line.taken, "size": line.size}
+        found.append(Blocker(one.scope, one.name, "alive", since=one.since or None, lock="limit", **numbers))
     return found
 
 

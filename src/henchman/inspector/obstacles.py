@@ -13,11 +13,12 @@ from henchman.inspector.jobs import JobStatus
 from henchman.inspector.processes import ALIVE, QueueService, Work, process_state, who_serves
 from henchman.inspector.queues import why_paused
 from henchman.kernel.figures import span
-from henchman.kernel.text import count, shorten
+from henchman.kernel.text import count, shorten, visible
 from henchman.store import fair, leases, ordered_people, queues
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
+from henchman.work.limits import has_time, limits_of
 
 __all__ = ["Explanation", "Obstacle", "explained", "explained_with_obstacles", "obstacles"]
 
@@ -247,6 +248,10 @@ def _later(status: JobStatus, max_retries: int, now: float, service: QueueServic
     retry = status.entry.job.get("retry") if status.entry else None
     most = retry if type(retry) is int else max_retries
     after = f", after {_error(status)}" if status.error else ""
+    if status.entry and has_time(status.entry.job) and at > now:
+        names = ", ".join(one.name for one in limits_of(status.entry.job) if one.kind != "c")
+        text = f"its turn under the limit {visible(names)} comes at {times.iso(at)}, in {span(at - now)}"
+        return Explanation(text, f"henchman scheduled retry {status.jid}", ("scheduled", status.jid, "retry"))
     what = "" if which == "scheduled" else f"retry {status.attempts:,} of {most:,}{after}, "
     if at > now:
         text = f"{what}{'scheduled' if not what else 'comes'} for {times.iso(at)}, in {span(at - now)}"
@@ -299,6 +304,8 @@ def _blocked(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[Expl
         if not status.kept_by:
             return Explanation(status.text)
         return Explanation(status.text, f"henchman batch close {status.kept_by}", ("batches", status.kept_by, "close"))
+    if found.lock is not None and found.lock.lock == "limit":
+        return Explanation(status.text, found.lock.set_command)
     if found.lock is not None and found.lock.state != "free":
         holder = found.lock.jid
         return Explanation(status.text, f"henchman cancel {holder}", ("jobs", holder, "cancel"))

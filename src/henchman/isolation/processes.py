@@ -330,6 +330,8 @@ class _Drive:
                 self._run.log(text)
             case ["progress", done, total]:
                 self._run.progress(done, total)
+            case ["spent", points]:
+                self._run.spent(points)
             case ["checkpoint"]:
                 self._run.unit.checkpoint = True
 

@@ -175,6 +175,7 @@ PLAIN: Mapping[str, tuple[int, str]] = {
     "cron_overlap": (_WARNING, "the job of an earlier tick has not ended; this tick of a periodic job is passed over"),
     "cron_unreadable": (_ERROR, "a periodic job is stored in a form that this process cannot use"),
     "key_unlocked": (_WARNING, "a business key was taken from its job by hand"),
+    "limit_changed": (_WARNING, "a limit has another size, by hand"),
     "job_let_go": (_WARNING, "a job was let go by hand before what it waits for had succeeded"),
     "key_freed": (_WARNING, "the job that held a business key had left our hands; the key is free"),
     "batch_settled": (_WARNING, "jobs of a batch had left our hands; they are counted as errors, with the reason"),

@@ -12,7 +12,6 @@ from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 import msgspec
 
 from henchman.client.options import (
-    LATER,
     JobOptions,
     PushOptions,
     checked_name,
@@ -256,6 +255,8 @@ _MOST_PARTITIONS = 1000
 
 #: Options of plain jobs, and of Lowkiq's workers, that are refused, and what to write instead.
 _WHY_NOT: Final[Mapping[str, str]] = {
+    "limits": "an ordered queue has max_parallel= for how many run at once; limits= are for plain jobs",
+    "max_wait": "it belongs to limits=, which are for plain jobs",
     "retry": "an ordered queue says max_retries=",
     "isolate": "an isolated run is that of one job: let the handler enqueue one",
     "retry_for": "retries are counted here: max_retries= and retry_in=",
@@ -320,7 +321,7 @@ def _why_not(name: str) -> str | None:
     """Why an option makes no sense here; None for a name that no job has."""
     if name in _WHY_NOT:
         return _WHY_NOT[name]
-    if name in LATER or name in JobOptions.__struct_fields__ or name in PushOptions.__struct_fields__:
+    if name in JobOptions.__struct_fields__ or name in PushOptions.__struct_fields__:
         return "it is for plain jobs"
     return None
 

@@ -310,7 +310,7 @@ class Move(NamedTuple):
 
     ``effects``: those of its job, when it ends here or is enqueued. ``batch``: with the dead of that batch, where there
     is one, in place of the dead set. ``waits``: before it goes into its queue it waits once more for what its last
-    effect tells; then ``new`` does not tell when it enters that.
+    effect tells; then ``new`` does not tell when it enters that. ``next``: it is the next to run there.
     """
 
     old: bytes
@@ -322,6 +322,7 @@ class Move(NamedTuple):
     later: float | None = None
     at: float | None = None
     waits: bool = False
+    next: bool = False
 
     def target(self) -> tuple[str, str]:
         """Where it goes, as ``move.lua`` reads it: where, and name."""
@@ -333,7 +334,7 @@ class Move(NamedTuple):
             return "nowhere", ""
         if self.queue is None:
             return "dead", self.batch
-        return ("waits" if self.waits else "queue"), self.queue
+        return ("waits" if self.waits else "next" if self.next else "queue"), self.queue
 
 
 def move(

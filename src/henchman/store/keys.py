@@ -95,6 +95,10 @@ class Keys:
             p + "hm:levels"
         )  # list, 15 min: how long queues were, a JSON a minute, the latest first; at most 12
         self.totals = p + "hm:totals"  # zset: class by the time its totals last grew; 90 days
+        self.limits = p + "hm:limits"  # hash: limit → "<kind> <n> <per> <n> <per>", as it is and as code says
+        self.slots = p + "hm:slots:"  # see places()
+        self.rates = p + "hm:rate:"  # see rate()
+        self.limited = p + "hm:limited:"  # see taken()
         self.cron_seen = p + "hm:cron:seen"  # string: the time until which every tick was dealt with
 
     def queue(self, name: str) -> str:
@@ -230,6 +234,19 @@ class Keys:
     def ready(self, which: str) -> str:
         """zset: jids whose need was met when very many waited for it, until the stager has let them go."""
         return f"{self.prefix}hm:ready:{which}"
+
+    def places(self, name: str, by: str) -> str:
+        """hash: who has a place of a limit → "<token> <since>", until the job has ended; a jid, or "~" and the lease of
+        who has it outside of a job."""
+        return f"{self.slots}{name}:{by}"
+
+    def taken(self, name: str) -> str:
+        """set: whose places of a limit are taken, as ``by`` tells them apart."""
+        return self.limited + name
+
+    def rate(self, kind: str, name: str, by: str) -> str:
+        """string, of a window a list, until nobody waits for its turn: the times that a limit has given away."""
+        return f"{self.rates}{kind}:{name}:{by}"
 
     def throttle(self, digest: str) -> str:
         """string, ``throttle``: the jid that was pushed under a key; ``digest`` is one of scope and key."""

@@ -50,7 +50,8 @@ PHASES = {"o": "once", "u": "until_success", "w": "queued", "r": "running", "f":
 
 class Claimant(NamedTuple):
     """A job that is about to start. ``pair`` counts the lists it may lie in from 1; ``conflict``: "skip" or "wait";
-    ``member``: the batch of a tracked job, "-" when it is of none, "" when it is not tracked."""
+    ``member``: the batch of a tracked job, "-" when it is of none, "" when it is not tracked; ``limits``: as
+    ``work/limits.py`` writes them, "" for none."""
 
     payload: bytes
     jid: str
@@ -60,17 +61,22 @@ class Claimant(NamedTuple):
     phases: str
     conflict: str = "wait"
     member: str = ""
+    limits: str = ""
 
 
 class ClaimAnswer(NamedTuple):
     """An answer: it may start with ``token`` and the arguments of ``latest`` (empty: its own); or ``holder`` runs, and
-    it is ``parked`` or is to be skipped; or it is not in flight any more (nothing of this); or ``refused`` says why."""
+    it is ``parked`` or is to be skipped; or it is not in flight any more (nothing of this); or ``refused`` says why.
+    ``limit`` keeps it out: it waits for a place or for its time; or it does not, for it would be so many seconds,
+    ``wait``, which is longer than it wants to wait."""
 
     token: int = 0
     latest: bytes = b""
     holder: str = ""
     parked: bool = False
     refused: str = ""
+    limit: str = ""
+    wait: float = 0.0
 
 
 def claim(
@@ -79,8 +85,8 @@ def claim(
     """Let jobs start, or wait for who runs. ``pairs`` are (in-flight list, queue key). LeaseLost, LeaseLapsed."""
     names = [keys.queues, keys.lease(identity), keys.tomb(identity), *chain.from_iterable(pairs)]
     args: list[Arg] = [lease_ms]
-    for payload, jid, name, pair, scope, phases, conflict, member in claimants:
-        args += (f"{pair}\n{phases}\n{conflict}\n{scope}\n{member}", payload, jid, name)
+    for payload, jid, name, pair, scope, phases, conflict, member, limits in claimants:
+        args += (f"{pair}\n{phases}\n{conflict}\n{scope}\n{limits}\n{member}", payload, jid, name)
     return script(_CLAIM, names, args, lambda reply: _answers(reply, len(claimants)), again=True)
 
 
@@ -102,6 +108,10 @@ def _answer(reply: Any) -> ClaimAnswer:
             return ClaimAnswer(token, latest)
         case [2 | 3 as how, holder]:
             return ClaimAnswer(holder=holder.decode("utf-8", "replace"), parked=how == 2)
+        case [4 | 5, limit, _]:
+            return ClaimAnswer(parked=True, limit=_text(limit))
+        case [6, limit, wait]:
+            return ClaimAnswer(limit=_text(limit), wait=float(wait))
     return ClaimAnswer()
 
 

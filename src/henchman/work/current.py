@@ -77,6 +77,9 @@ class CurrentJob(Protocol):
     async def alast_checkpoint(self) -> Any:
         """``last_checkpoint``, awaited."""
 
+    def spent(self, points: int) -> None:
+        """How many points this run took of its limits (``Points``), in place of their estimate."""
+
     def log(self, message: str) -> None:
         """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""
 

@@ -18,7 +18,8 @@ from henchman.kernel.text import as_shown, described
 from henchman.store.keys import Keys
 from henchman.wire import payload as payloads
 from henchman.wire.payload import backtrace_of, decode
-from henchman.work.locks import as_remembered, freed, key_of, lock_effects
+from henchman.work.limits import limit_effects
+from henchman.work.locks import LOCKED, as_remembered, freed, key_of, lock_effects
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
 
@@ -46,14 +47,15 @@ __all__ = [
 #: this cron's tick has ended, the next may come. ``uniterate``: nobody will ask any more where this job stands, an
 #: iterable one or one with a checkpoint; a dead one may be retried by hand and keeps its place. ``result``: keep what
 #: it returned or raised, and wake who waits for it. ``unlock``, ``unrun``: it holds its business key no longer, the
-#: next in line does; who waits for its success hears of its end. ``follow``: it is dead, and holds its key. ``step``:
+#: next in line does; who waits for its success hears of its end. ``unslot``: its place of a limit is free, the next in
+#: line has it. ``spent``: it took other points than estimated. ``follow``: it is dead, and holds its key. ``step``:
 #: the same for who waits for a step of a workflow. ``relock``: it holds it again, else ``move.lua`` leaves it where it
 #: is. ``unlatest``: its newest arguments are stored, or not needed any more. ``undebounce``: the burst of pushes that
 #: it ran for is over. ``step_result``: its batch keeps what it returned or raised, as long as it is a member: so ahead
 #: of ``track``: count it in its batch, and write the change down. ``said``: progress or a message.
 KINDS = (
     *("uncancel", "cron_done", "uniterate", "result", "unlock", "unrun", "relock", "unlatest", "undebounce"),
-    *("follow", "step", "step_result", "track", "said"),
+    *("unslot", "spent", "follow", "step", "step_result", "track", "said"),
 )
 
 _KEPT = frozenset({"dead", "kept", "invalid", "poisoned"})  # in the dead set, or with the dead of its batch
@@ -82,7 +84,7 @@ class EndingFacts(NamedTuple):
 
     ``cancelled``: somebody cancelled it, however it ended then; the mark of that ends with it. ``checkpoint``: it keeps
     how far it has come, or found that it did; the payload of a job that goes on notes that. ``latest``: it ran with
-    newer arguments than it was pushed with, and is stored with them.
+    newer arguments than it was pushed with, and is stored with them. ``spent``: points of its limits, where it said so.
     """
 
     identity: str = ""
@@ -91,6 +93,7 @@ class EndingFacts(NamedTuple):
     cancelled: bool = False
     checkpoint: bool = False
     latest: bool = False
+    spent: int | None = None
 
 
 NOTHING = EndingFacts()
@@ -139,6 +142,8 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
             found.append(_result(keys, jid, ttl, ending, told))
     if "key" in said:
         found += lock_effects(job, ending, latest=told.latest)
+    if "limits" in said and ending in LOCKED and ending != "trimmed":
+        found += limit_effects(job, told.spent)
     if "step" in said:
         found += step_effects(job, ending)
     if ending == "trimmed":  # it had ended before, and was counted then
@@ -336,7 +341,8 @@ def facts_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> EndingFact
     if unit.elapsed is not None:
         detail |= {"started": round(time.time() - unit.elapsed, 6), "elapsed": round(unit.elapsed, 6)}
     latest = unit.newest is not unit.payload
-    return EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled, unit.checkpoint, latest)
+    spent = getattr(unit, "spent", None)
+    return EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled, unit.checkpoint, latest, spent)
 
 
 # A job whose deadline passed while it waited: one that had not begun has expired, another one is dead.

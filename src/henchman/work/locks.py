@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.kernel.digests import sha1
 from henchman.wire import payload as payloads
+from henchman.work.limits import has_places
 
 __all__ = [
     "LOCKED",
@@ -83,12 +84,12 @@ def _are_phases(phases: str) -> bool:
 
 
 def is_exclusive(unit: Any) -> bool:
-    """Whether ``unit`` (a ``work.unit.Unit``) is not to be given back beside its handler: it holds ordered ids, or a
-    key that nobody else may have while it runs."""
+    """Whether ``unit`` (a ``work.unit.Unit``) is not to be given back beside its handler: it holds ordered ids, a key
+    that nobody else may have while it runs, or a place of a limit."""
     if unit.source is not None:
         return True
     key = key_of(unit.job)
-    return key is not None and ("r" in key.phases or "o" in key.phases)
+    return (key is not None and ("r" in key.phases or "o" in key.phases)) or has_places(unit.job)
 
 
 def freed(key: JobKey, ending: str) -> str:

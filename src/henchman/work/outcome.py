@@ -7,15 +7,15 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from henchman.errors import JobDeadline, JobTimeout, PoisonPill, ProcessCrashed
+from henchman.errors import JobDeadline, JobTimeout, LimitReached, PoisonPill, ProcessCrashed
 
 __all__ = ["CAUSES", "DONE", "ENDINGS", "Outcome", "called_off", "cause_of"]
 
 #: Why a run did not end well, or not by itself. ``error`` raised; ``timeout`` ran too long; ``deadline`` its job was
 #: over, with all its attempts; ``crash`` its process ended; ``hang`` its process was killed because it had stopped
 #: turning; ``memory`` there was none left; ``stop`` its worker stopped; ``cancelled``; ``poison`` processes died with
-#: it, again and again.
-CAUSES = ("error", "timeout", "deadline", "crash", "hang", "memory", "stop", "cancelled", "poison")
+#: it, again and again; ``limit`` it waited for its limits as long as it wanted to.
+CAUSES = ("error", "timeout", "deadline", "crash", "hang", "memory", "stop", "cancelled", "poison", "limit")
 
 #: Every way a unit of work can end. ``done`` returned; ``failed`` a business failure; ``discarded`` forgotten by its
 #: own wish; ``gone`` an error of a job that is neither retried nor kept; ``retry``, ``snoozed``, ``dead`` stored
@@ -77,6 +77,8 @@ def cause_of(ending: str, error: BaseException | None) -> str:
             return "memory"
         case PoisonPill():
             return "poison"
+        case LimitReached():
+            return "limit"
         case ProcessCrashed():
             return error.cause
         case _:

@@ -43,6 +43,7 @@ class Unit:
         "job",
         "payload",
         "source",
+        "spent",
         "suspect",
     )
 
@@ -58,6 +59,7 @@ class Unit:
         self.suspect = False  # processes died with it: it runs with nothing beside it
         self.checkpoint = False  # its job keeps one on the server, or found one there
         self.cancelled = False  # somebody cancelled its job while it was here
+        self.spent: int  # points that its run took of its limits, once it said so
         self.cause: str  # why its run failed, once that was judged: of all others nothing is written there
         self.elapsed: float | None = None  # seconds that it ran; None when it did not start, or was counted already
 

@@ -115,7 +115,8 @@ class Acker(Service):
             outcome = outcome._replace(stored=checkpoint.noted(outcome.stored))
         if "hm" not in job or not tracked(job):
             latest = unit.newest is not unit.payload
-            facts = EndingFacts(cancelled=unit.cancelled, checkpoint=unit.checkpoint, latest=latest)
+            spent = getattr(unit, "spent", None)
+            facts = EndingFacts(cancelled=unit.cancelled, checkpoint=unit.checkpoint, latest=latest, spent=spent)
             effects = encoded(self._runtime.keys, job, ending, facts)
             return unit, ending, outcome.stored, outcome.delay, effects
         batch = batch_of(job) if ending in ("dead", "cancelled") else ""

@@ -1,7 +1,7 @@
-"""The start of jobs with a key: one call for all that were fetched together asks the server whether they may start.
+"""The start of jobs with a key or limits: one call for all that were fetched together asks whether they may start.
 
-A job whose key another one runs with is parked, and comes back into its queue when that one ends. Jobs without a key
-ask nothing.
+A job whose key another one runs with is parked, and comes back into its queue when that one ends; so is one for which a
+limit has no place; one that is over a rate comes back at the time that it is given. Jobs with neither ask nothing.
 """
 
 from __future__ import annotations
@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.errors import HenchmanError, PayloadError, PoisonPill, ServerAway
+from henchman.errors import HenchmanError, LimitReached, PayloadError, PoisonPill, ServerAway
 from henchman.kernel.text import described
-from henchman.store import jobs
+from henchman.store import jobs, limits
 from henchman.store.locks import ClaimAnswer, Claimant, claim
 from henchman.wire import times
 from henchman.wire.payload import decode, encode
+from henchman.work.limits import TIME, SaidLimit, limits_asked, limits_of, max_wait, without_time
 from henchman.work.locks import JobKey, is_exclusive, key_of
 from henchman.work.outcome import Outcome
 from henchman.work.unit import Unit
@@ -24,7 +25,7 @@ from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
 
-__all__ = ["Claims", "Start"]
+__all__ = ["Claims", "Start", "declare_limits"]
 
 IGNORED = "it ignored its time-out"  # the cause of a death that a job with a key is charged with
 MOST_IGNORED = 3  # of such deaths; then it is dead, as after three crashes
@@ -61,14 +62,14 @@ class Claims:
         asking = {id(run): key for run in runs if "hm" in run.unit.job and (key := _asked(run)) is not None}
         if not asking:
             return list(runs)
-        keyed = [(run, asking[id(run)]) for run in runs if id(run) in asking]
+        keyed = [(run, *asking[id(run)]) for run in runs if id(run) in asking]
         try:
             answers = self._ask(keyed)
         except HenchmanError as error:
             if not isinstance(error, ServerAway):  # which the acker says, who waits for the server
                 self._runtime.events.failed("claims", error)
-            for run, _ in reversed(keyed):
-                outcome = Outcome("released", reason=f"its key could not be claimed: {described(error)}")
+            for run, *_ in reversed(keyed):
+                outcome = Outcome("released", reason=f"its start could not be claimed: {described(error)}")
                 self._acker.submit(run.unit, outcome, run.unit.job)
             return [run for run in runs if id(run) not in asking]
         told = dict(zip(asking, answers, strict=True))
@@ -119,16 +120,18 @@ class Claims:
             return None
         return self._policy.defect(run.unit, PoisonPill("; ".join(lines)), "processes ended because of it", run.secrets)
 
-    def _ask(self, keyed: Sequence[tuple[Run, JobKey]]) -> list[ClaimAnswer]:
+    def _ask(self, keyed: Sequence[tuple[Run, JobKey, list[SaidLimit]]]) -> list[ClaimAnswer]:
         pairs: dict[str, tuple[int, str]] = {}
         claimants = []
-        for run, key in keyed:
-            flight = run.unit.flight
+        for run, key, said in keyed:
+            unit, flight = run.unit, run.unit.flight
             pair, _ = pairs.setdefault(flight.key, (len(pairs) + 1, flight.queue_key))
-            conflict = "skip" if run.unit.job["hm"].get("conflict") == "skip" else "wait"
+            conflict = "skip" if unit.job["hm"].get("conflict") == "skip" else "wait"
             member = run.batch_id or ("-" if run.tracked else "")
+            runs = (key.scope, key.name) if "r" in key.phases else None
+            limited = limits_asked(unit.job, said, runs) if said else ""
             claimants.append(
-                Claimant(run.unit.payload, run.jid, key.name, pair, key.scope, key.phases, conflict, member)
+                Claimant(unit.payload, run.jid, key.name, pair, key.scope, key.phases, conflict, member, limited)
             )
         lists = [(key, queue_key) for key, (_, queue_key) in pairs.items()]
         identity = keyed[0][0].unit.flight.identity
@@ -141,11 +144,14 @@ class Claims:
         """``run``, if it may start, with the newest arguments."""
         unit = run.unit
         if answer.token:
-            newest = unit.payload if not answer.latest else _with_latest(unit.payload, answer.latest)
+            own = without_time(unit.payload) if TIME in unit.job else unit.payload
+            newest = own if not answer.latest else _with_latest(own, answer.latest)
             unit.claim = Start(answer.token, newest, [run.jid] if run.tracked else [])
             return run if newest is unit.payload else self._read_anew(run)
-        if answer.refused:
-            reason = f"its key could not be claimed: {answer.refused}"
+        if answer.wait:
+            self._waits_too_long(run, answer)
+        elif answer.refused:
+            reason = f"its start could not be claimed: {answer.refused}"
             self._runtime.events.emit("refused", unit=unit, ending="claimed", reason=answer.refused)
             self._acker.submit(unit, Outcome("deferred", unit.payload, REFUSED, reason), run.unit.job)
         elif answer.holder and not answer.parked:
@@ -156,6 +162,16 @@ class Claims:
             self._session.held.discard(unit)
         return None
 
+    def _waits_too_long(self, run: Run, answer: ClaimAnswer) -> None:
+        """It is dead at once: its limit has no time for it as long as it wants to wait."""
+        most = max_wait(run.unit.job)
+        error = LimitReached(
+            f"its turn under the limit {answer.limit} would come in {answer.wait:.1f} s, and max_wait is {most:g} s"
+        )
+        outcome = self._policy.defect(run.unit, error, "it was not started", run.secrets)
+        self._runtime.events.emit("job_refused", unit=run.unit, outcome=outcome, secrets=run.secrets)
+        self._acker.submit(run.unit, outcome, run.unit.job)
+
     def _read_anew(self, run: Run) -> Run | None:
         """The run with the newest arguments, if it can run with them."""
         read = self._read(run.unit)
@@ -165,13 +181,33 @@ class Claims:
         return read
 
 
-def _asked(run: Run) -> JobKey | None:
-    """The key of a run that asks for its start; what is not a plain queue has no keys."""
+_NO_KEY = JobKey("", "", "-")
+
+
+def _asked(run: Run) -> tuple[JobKey, list[SaidLimit]] | None:
+    """The key and the limits of a run that asks for its start; what is not a plain queue has neither."""
     ours, unit = run.unit.job["hm"], run.unit
-    said = ours.get("key") if isinstance(ours, dict) else None
+    if not isinstance(ours, dict) or unit.source is not None or "\n" in unit.flight.queue:
+        return None
+    limited = limits_of(unit.job) if "limits" in ours and run.jid else []
+    said = ours.get("key")
     phases = said[-1] if isinstance(said, list) and said else ""
     asks = isinstance(phases, str) and ("r" in phases or "w" in phases)
-    return key_of(run.unit.job) if asks and unit.source is None and "\n" not in unit.flight.queue else None
+    key = key_of(unit.job) if asks else None
+    return (key or _NO_KEY, limited) if key is not None or limited else None
+
+
+def declare_limits(runtime: Runtime) -> None:
+    """What our code says of limits; where one is larger than it was, those go on who wait for it."""
+    runner, keys = runtime.connections, runtime.keys
+    said = [(one.kind, one.name, one.n, one.seconds) for one in runtime.registry.limits()]
+    for name in runner.run(limits.declare(keys, said)) if said else ():
+        cursor = -1
+        while cursor:
+            cursor, parts = runner.run(limits.waiting_parts(keys, name, max(cursor, 0)))
+            for by in parts:
+                while runner.run(limits.hand(keys, name, by)):
+                    pass
 
 
 def _with_latest(stored: bytes, latest: bytes) -> bytes:

@@ -18,10 +18,12 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, PayloadError
 from henchman.store import needs
 from henchman.store.jobs import Due
+from henchman.store.limits import limit_line
 from henchman.store.needs import Blocked, ParkEnd
 from henchman.wire import payload
 from henchman.wire.deadlines import deadline_of, has_begun, is_over
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload, overdue_dead, overdue_facts
+from henchman.work.limits import limits_of, max_wait
 from henchman.work.locks import ONCE_FOR, said_needs
 
 __all__ = ["Decisions"]
@@ -29,6 +31,7 @@ __all__ = ["Decisions"]
 PAGE: Final = 100  # jobs of one call
 RELEASED: Final = 500
 _FAILED: Final = "DependencyFailed"
+LIMITED: Final = "LimitReached"
 _POLICIES: Final = ("wait", "run", "fail", "cancel")
 
 
@@ -91,7 +94,7 @@ class Decisions:
         which it is due, where that is no moment that somebody named."""
         known: dict[bytes, float] = {}
         for one in self._found([_text(jid) for jid in jids]):
-            wait = _wait_at_most(_read(one)) if limited else payload.delay_of(one.payload)
+            wait = _at_most(one) if limited else payload.delay_of(one.payload)
             if wait is not None:
                 known[one.jid.encode("utf-8", "surrogateescape")] = wait
         return known
@@ -214,6 +217,10 @@ class Decisions:
             facts = overdue_facts(job, "for others")
             yield self._over(one, job, "dead" if has_begun(job) else "expired", facts, now)
             return
+        if one.reason.startswith("limit "):
+            if how == "time":
+                yield self._over(one, job, "dead", _waited(job), now)
+            return
         missing = _missing(one, job)
         if need is not None and need not in missing:
             return
@@ -280,6 +287,11 @@ def _wait_at_most(job: dict[str, Any]) -> float | None:
     return payload.seconds(ours.get("wait_at_most")) if isinstance(ours, dict) else None
 
 
+def _at_most(one: Blocked) -> float | None:
+    job = _read(one)
+    return max_wait(job) or None if one.reason.startswith("limit ") else _wait_at_most(job)
+
+
 def _read(one: Blocked) -> dict[str, Any]:
     try:
         return payload.decode(one.payload)
@@ -303,8 +315,16 @@ def _facts(how: str, labels: Sequence[str]) -> EndingFacts:
     return EndingFacts(detail={"error_class": _FAILED, "message": message, "reason": message})
 
 
+def _waited(job: dict[str, Any]) -> EndingFacts:
+    """Why a job ends that waited for a place of its limits."""
+    names = ", ".join(dict.fromkeys(one.name for one in limits_of(job)))
+    message = f"it waited for its limits ({names}) for max_wait, {max_wait(job):g} s, and was not started"
+    return EndingFacts(detail={"cause": "limit", "error_class": LIMITED, "message": message, "reason": message})
+
+
 def _error_of(facts: EndingFacts) -> dict[str, Any]:
-    return {"error_class": facts.detail["error_class"], "error_message": facts.detail["message"]}
+    cause = {"error_cause": facts.detail["cause"]} if "cause" in facts.detail else {}
+    return {"error_class": facts.detail["error_class"], "error_message": facts.detail["message"], **cause}
 
 
 def _missing(one: Blocked, job: dict[str, Any]) -> list[tuple[str, str]]:
@@ -342,6 +362,8 @@ def _lines(one: Blocked, job: dict[str, Any]) -> list[str]:
     """The lines in which a job may stand, beside those that the server keeps for it."""
     if one.reason.startswith("needs"):
         return [needs.line(need[0], need[1]) for need in said_needs(job)]
+    if one.reason.startswith("limit "):
+        return [limit_line(limit.name, limit.by) for limit in limits_of(job) if limit.kind == "c"]
     ours = job.get("hm")
     key = ours.get("key") if isinstance(ours, dict) else None
     if not isinstance(key, list) or len(key) != 3:

@@ -24,6 +24,7 @@ from henchman.store import leases
 from henchman.store.leases import ask_time
 from henchman.work.locks import is_exclusive
 from henchman.worker.acker import Acker
+from henchman.worker.claim import declare_limits
 from henchman.worker.fetcher import AHEAD_BYTES, Fetcher
 from henchman.worker.heart import Heart, Renewal
 from henchman.worker.loop import Loop
@@ -181,6 +182,7 @@ class Launcher:
             "cancel": self.cancels.add,
             "pause": self._pause,
             "unpause": self.manager.unpause,
+            "due": lambda _: self.stager.hears_of_due(),
             "quiet": lambda _: self.quiet(),
             "dump": lambda _: self.dump(),
         }
@@ -195,6 +197,7 @@ class Launcher:
             self.runtime.client.keyring.check()
         runner.run(ask_time(self.runtime.clock))  # before anything is judged by it
         self.cancels.load()
+        declare_limits(self.runtime)
         self.manager.declare_fair(self.runtime)
         self.manager.hear(self.runtime)  # before anything waits for a push
         for source in self.sources.values():

@@ -352,7 +352,7 @@ class UnitReader:
         self._acker = acker
         self._board = board
         self._compiled: dict[str, CompiledJob] = {}
-        self.keyed = False  # this process has met a job with a key
+        self.keyed = False  # this process has met a job with a key or limits
         self.isolation: Callable[[Any], Any] | None = None  # runs jobs in processes of their own; None: all run here
 
     def read(self, unit: Unit, mark: int) -> Run | None:
@@ -398,7 +398,7 @@ class UnitReader:
     ) -> Run:
         """A run; from the first with a key on, those who start runs ask for their keys."""
         ours = job["hm"] if isinstance(job["hm"], dict) else {}
-        self.keyed = self.keyed or "key" in ours
+        self.keyed = self.keyed or "key" in ours or "limits" in ours
         return (StepRun if "step" in ours and step_of(job) else Run)(unit, job, compiled, args, kwargs)
 
     def _unreadable(self, unit: Unit, error: BaseException) -> Outcome:

@@ -31,6 +31,7 @@ from henchman.wire.deadlines import deadline_of
 from henchman.wire.secret import NO_SECRETS, Secrets, marked, places_of
 from henchman.work import checkpoint
 from henchman.work.effects import EndingFacts, attempt_of, batch_of, encoded, keeps_result
+from henchman.work.limits import check_spent
 from henchman.work.locks import needs_of
 from henchman.work.steps import NO_RESULTS, StepResults
 from henchman.work.unit import Unit
@@ -233,6 +234,10 @@ class Run:
     async def alast_checkpoint(self) -> Any:
         """``last_checkpoint``, awaited."""
         return await in_thread(self.last_checkpoint)
+
+    def spent(self, points: int) -> None:
+        """How many points of its limits this run took."""
+        self.unit.spent = check_spent(self.unit.job, points)
 
     def log(self, message: str) -> None:
         """Write ``message`` to the log with the job's id and class; of a tracked job also into history."""

@@ -33,6 +33,7 @@ from henchman.wire.deadlines import has_begun, is_over
 from henchman.wire.payload import delay_of, sanitise
 from henchman.work.context import keep_stored
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload, overdue_dead, overdue_facts
+from henchman.work.limits import has_time
 from henchman.worker.decide import Decisions
 
 __all__ = ["Stager"]
@@ -69,6 +70,11 @@ class Stager(Ticker):
     def quiet(self) -> None:
         """Stage nothing more."""
         self._quiet = True
+
+    def hears_of_due(self) -> None:
+        """Something is due before the next look."""
+        if self.leader.leads:
+            self.wake()
 
     def stop(self, timeout: float = 5.0) -> bool:
         """Stage no more, and let another process do so at once."""
@@ -186,17 +192,17 @@ class Stager(Ticker):
             if is_over(job, now):
                 yield self._overdue(entry, job, queue, stamp)
                 continue
-            mended = sanitise(job)
+            mended, timed = sanitise(job), has_time(job)
             if self._runtime.client_middleware.links:
                 yield self._through_middleware(entry, job, queue, stamp)
                 if self._middleware.gave_up:
                     return
             elif mended:
                 stored = payload.encode(job | {"enqueued_at": msgspec.json.decode(stamp)})
-                yield Move(entry, stored, queue, effects=encoded(self._runtime.keys, job, "staged"))
+                yield Move(entry, stored, queue, effects=encoded(self._runtime.keys, job, "staged"), next=timed)
             else:
                 stored = payload.with_field(entry, "enqueued_at", stamp)
-                yield Move(entry, stored, queue, effects=encoded(self._runtime.keys, job, "staged"))
+                yield Move(entry, stored, queue, effects=encoded(self._runtime.keys, job, "staged"), next=timed)
 
     def _overdue(self, entry: bytes, job: dict[str, Any], queue: str, stamp: bytes) -> Move:
         """Its deadline has passed while it waited: nobody need see it start."""
@@ -225,7 +231,8 @@ class Stager(Ticker):
         final = keep_stored(job, payload.decode(entry)) | {"enqueued_at": msgspec.json.decode(stamp)}
         target = final.get("queue")
         name = target if isinstance(target, str) and target else queue
-        return Move(entry, payload.encode(final), name, effects=encoded(self._runtime.keys, final, "staged"))
+        effects = encoded(self._runtime.keys, final, "staged")
+        return Move(entry, payload.encode(final), name, effects=effects, next=has_time(final))
 
     def _stopped(self, entry: bytes, queue: str, stamp: bytes) -> Move:
         dead, kind = _sanitised(entry), "PushStopped"

@@ -1,4 +1,4 @@
--- claim: before jobs with a key start: give back their locks of the queue, and take those of running jobs, or let them wait
+-- claim: before jobs with a key or limits start: give back their locks of the queue, take those of running jobs and places, or let them wait
 -- KEYS queues lease tomb (flight queue)*
 -- ARGV lease_ms (head payload jid name)*
 -- returns "LOST" when the identity was buried, "LAPSED" when the lease is gone; a number when all may start and nothing
@@ -8,8 +8,11 @@
 --   nothing was changed; {0} not ours any more; a text: the server refused, it is in flight as before. The fence is that
 --   the payload is in flight. Whoever claims again gets a higher token. The renewal comes first: a full server accepts the
 --   writes that follow. All jobs of a scope are looked up and changed together.
---   head: pair, phases, conflict, scope and member, each on a line of its own. member: the batch of a tracked job, "-"
---   when it is of none, "" when it is not tracked: its record says that it is blocked, and later that it goes on.
+--   {4, limit, whose} there is no place for it: it is parked; {5, limit, at} it has its time, and is in the schedule;
+--   {6, limit, wait} that would be longer than it wants to wait: nothing was changed.
+--   head: pair, phases (or "-"), conflict, scope, limits and member, each on a line of its own. limits: "", or for how long
+--   it waits at most (0: for ever), whether it has its time (1), and JSON, see lib/limits.lua. member: the batch of a
+--   tracked job, "-" when it is of none, "" when it is not tracked: its record says how it waits, and that it goes on.
 -- include base
 -- include keys
 -- include locks
@@ -28,27 +31,30 @@ local function made_batches()
   return batching()
 end
 
-local function note_blocked(job)
+local function note_waits(job, status, reason)
   local id = job.head.member ~= '-' and job.head.member or ''
-  local detail = cjson.encode({reason = 'job ' .. job.holder .. ' runs with the same key'})
   batches = batches or made_batches()
-  batches.track({'track', id, job.jid, 'blocked', '0', '', detail, ''})
+  batches.track({'track', id, job.jid, status, '0', '', cjson.encode({reason = reason}), ''})
 end
 
 -- In flight until it is parked as a whole: a refusal half-way leaves it there.
-local function wait_in_line(job, await_key)
+local function wait_in_line(job, await_key, why, reason)
   local pair, member = job.head.pair, job.head.member
   local name = string.sub(KEYS[3 + 2 * pair], #key('queue_prefix') + 1)
   local tracked = member ~= '' and tracked_later(member ~= '-' and member or '', job.jid)
-  local fine, problem = pcall(park, job.jid, name, '', 'running', job.payload, await_key, tracked or '')
+  local fine, problem = pcall(park, job.jid, name, '', why, job.payload, await_key, tracked or '')
   if not fine then
     redis.pcall('HDEL', key('parked'), job.jid)
     error(in_words(problem), 0)
   end
   redis.call('LREM', KEYS[2 + 2 * pair], -1, job.payload)
   if tracked then
-    pcall(note_blocked, job)
+    pcall(note_waits, job, 'blocked', reason)
   end
+end
+
+local function wait_for_key(job)
+  wait_in_line(job, 'r' .. job.head.scope .. '\n' .. job.name, 'running', 'job ' .. job.holder .. ' runs with the same key')
 end
 
 -- Whether a payload is in flight. Of a list that many are claimed of, the newest are read at once.
@@ -139,20 +145,83 @@ local function claim(scope, jobs)
     if job.holder and job.head.conflict == 'skip' then
       answers[job.place] = {3, job.holder}
     elseif job.holder then
-      local fine, problem = pcall(wait_in_line, job, 'r' .. scope .. '\n' .. job.name)
+      local fine, problem = pcall(wait_for_key, job)
       answers[job.place] = fine and {2, job.holder} or in_words(problem)
     end
   end
+end
+
+local limits_of_call
+local function made_limits()
+  -- include limits
+  return {judge = limits_judge, note = limits_note, take = limits_take, with_time = with_time, come = come_in_time, reason = limit_reason,
+    line = limit_line}
+end
+
+-- A job that has its time is in the schedule as a whole, or stays in flight.
+local function come_at(job, limit, at, notes)
+  limits_of_call.come(limits_of_call.with_time(job.payload, at), at)
+  limits_of_call.note(notes)
+  redis.call('LREM', KEYS[2 + 2 * job.head.pair], -1, job.payload)
+  if job.head.member ~= '' then
+    pcall(note_waits, job, 'scheduled', 'its turn under the limit ' .. limit[2])
+  end
+  return {5, limit[2], as_text(at)}
+end
+
+local function wait_for_place(job, limit)
+  local head, line = job.head, limits_of_call.line(limit)
+  local why = limits_of_call.reason(head.limits_text, head.most, head.has_time)
+  wait_in_line(job, line, why, 'no place is free under the limit ' .. limit[2])
+  if head.most > 0 then
+    redis.pcall('ZADD', key('parked_until'), as_text(server_now() + head.most), job.jid)
+  end
+  return {4, limit[2], limit[3]}
+end
+
+-- A job with limits: all that it needs is looked at, and then taken.
+local function claim_limited(job)
+  local head, jid = job.head, job.jid
+  limits_of_call = limits_of_call or made_limits()
+  local full, at, notes, tightest = limits_of_call.judge(jid, head.limits, head.has_time)
+  if full and full[1] == 'r' then
+    job.holder = at
+    if head.conflict == 'skip' then
+      return {3, at}
+    end
+    wait_for_key(job)
+    return {2, at}
+  elseif full then
+    return wait_for_place(job, full)
+  elseif tightest and head.most > 0 and at - server_now() > head.most then
+    return {6, tightest[2], as_text(at - server_now())}
+  elseif tightest then
+    return come_at(job, tightest, at, notes)
+  end
+  if head.queued then
+    free_queued(head.scope, {job})
+  end
+  local token = redis.call('INCR', key('token'))
+  limits_of_call.take(jid, head.limits, token)
+  limits_of_call.note(notes)
+  return {1, token, redis.call('HGET', key('latest'), jid) or ''}
 end
 
 local MOST_TOGETHER = 500  -- jobs: of each two words are unpacked at most
 local by_scope, groups = {}, {}
 local heads = {}  -- most jobs that are fetched together have theirs in common
 local function head_of(text)
-  local pair, phases, conflict, scope, member = string.match(text, '^(%d+)\n(%l+)\n(%l+)\n([^\n]*)\n(.*)$')
-  heads[text] = {pair = tonumber(pair), runs = string.find(phases, 'r', 1, true),
+  local pair, phases, conflict, scope, limits, member =
+    string.match(text, '^(%d+)\n([%l-]+)\n(%l+)\n([^\n]*)\n([^\n]*)\n(.*)$')
+  local head = {pair = tonumber(pair), runs = string.find(phases, 'r', 1, true),
     queued = string.find(phases, 'w', 1, true), conflict = conflict, scope = scope, member = member}
-  return heads[text]
+  if limits ~= '' then
+    local most, has_time, limits_text = string.match(limits, '^(%S+) (%d) (.*)$')
+    head.most, head.has_time, head.limits_text = tonumber(most), has_time == '1', limits_text
+    head.limits = cjson.decode(limits_text)
+  end
+  heads[text] = head
+  return head
 end
 for at = 2, #ARGV, 4 do
   local pair = (heads[ARGV[at]] or head_of(ARGV[at])).pair
@@ -165,7 +234,10 @@ for at = 2, #ARGV, 4 do
   if not found then
     fine, found = pcall(is_in_flight, head.pair, payload)
   end
-  if fine and found then
+  if fine and found and head.limits then
+    local done, answer = pcall(claim_limited, job)
+    answers[job.place] = done and answer or in_words(answer)
+  elseif fine and found then
     local scope = head.scope
     local jobs = by_scope[scope]
     if not jobs or #jobs >= MOST_TOGETHER then

@@ -14,7 +14,8 @@ end
 local carry_out
 local function prepare_effects()
   -- include batch
-  -- include needs
+  -- include limit_ends
+  hand_places = hand_slots
   function carry_tracked(payload, tracked)
     carry_out(payload, 'let go', tracked)
   end
@@ -54,6 +55,12 @@ local function prepare_effects()
   function kinds.unrun(effect)  -- [unrun, scope, key, jid]
     lock_free('r', effect[2], effect[3], effect[4])
   end
+  function kinds.unslot(effect)  -- [unslot, limit, by, jid]
+    slot_free(effect[2], effect[3], effect[4])
+  end
+  function kinds.spent(effect)  -- [spent, limit, by, n, per, points beyond the estimate]
+    points_spent(effect[2], effect[3], tonumber(effect[4]), tonumber(effect[5]), tonumber(effect[6]))
+  end
   function kinds.relock(effect)  -- [relock, phase, scope, key, jid, once_for]
     lock_again(effect[2], effect[3], effect[4], effect[5])
   end
@@ -71,7 +78,8 @@ local function prepare_effects()
     redis.call('SET', own_key(effect[2]), effect[4], 'PX', effect[3])
     redis.call('PUBLISH', effect[5], '1')
   end
-  return {needing = needing, let_go = let_go, parked_row = parked_row, lock_holder = lock_holder, hand_on = hand_on}
+  return {needing = needing, let_go = let_go, parked_row = parked_row, lock_holder = lock_holder, hand_on = hand_on,
+    hand_slots = hand_slots}
 end
 
 local function kinds_of_effects()

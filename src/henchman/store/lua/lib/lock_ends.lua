@@ -3,6 +3,7 @@
 -- include locks
 -- include once
 -- include parked
+-- include came_back
 
 -- A job is parked no longer.
 local function unpark(jid, due)
@@ -43,9 +44,10 @@ local function let_go(phase, queue, due, payload, tracked)
   if at and (at > now or not clock_is_known(now)) then
     redis.call('ZADD', key('schedule'), due, payload)
     tracked = string.gsub(tracked, '"enqueued"', '"scheduled"', 1)
-  elseif phase == 'r' then
+  elseif phase == 'r' or phase == 's' then
     redis.call('SADD', key('queues'), queue)
     redis.call('RPUSH', key('queue_prefix') .. queue, payload)
+    came_back(queue, 1)
   else
     redis.call('SADD', key('queues'), queue)
     redis.call('LPUSH', key('queue_prefix') .. queue,
@@ -93,9 +95,13 @@ local function release_next(await_key)
 end
 
 local needing  -- lib/needs.lua has it: who waits for the end of a job
+local hand_places  -- lib/effects.lua has it: who waits for a place of a limit
 
 -- Whoever held the lock does so no longer: the next in line does, or nobody. `letter`: how its job ended, s it succeeded.
 local function hand_on(phase, scope, name, letter)
+  if phase == 's' then
+    return hand_places(scope, name)
+  end
   local heir, digest
   if phase == 'r' or phase == 'u' then  -- nobody is handed the others
     heir, digest = release_next(phase .. scope .. '\n' .. name)

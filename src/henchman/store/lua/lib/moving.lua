@@ -4,6 +4,7 @@
 -- include to_dead
 -- include effects
 -- include kept_out
+-- include came_back
 
 -- move(where, name, old, new, effects) gives the status of the entry `old` of the set `source`, and the score it had. The
 -- entries stand in ARGV, five texts each, from `first` on.
@@ -42,6 +43,10 @@ local function moving(source, dead_max, dead_timeout, first)
     if where == 'queue' then
       redis.call('SADD', KEYS[1], name)
       redis.call('LPUSH', key('queue_prefix') .. name, payload)
+    elseif where == 'next' then
+      redis.call('SADD', KEYS[1], name)
+      redis.call('RPUSH', key('queue_prefix') .. name, payload)
+      came_back(name, 1)
     elseif where == 'later' then
       redis.call('ZADD', source, as_text(now + tonumber(name)), old)
     elseif where == 'at' then

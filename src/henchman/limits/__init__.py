@@ -1,0 +1,1 @@
+"""Limits: how many jobs may run at once, or start in a time."""

@@ -1,0 +1,151 @@
+"""Jobs with limits in a worker: never more at once than there are places, whatever happens; and nothing is left."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from henchman import App, Concurrent, Failure, Kill, Leaky, Snooze, current_job
+from henchman.batch.lock_auditor import APART, LockAuditor
+from support.store import Store
+from support.worker import until, working
+
+
+@pytest.fixture
+def app(redis_url: str) -> Iterator[App]:
+    made = App(redis_url=redis_url, queues=("a",), concurrency=8)
+    yield made
+    made.close()
+
+
+class Spans:
+    """Who runs; ``most``: how many at once of each name."""
+
+    def __init__(self) -> None:
+        self.most: dict[str, int] = {}
+        self.starts: list[tuple[str, float]] = []
+        self._now: dict[str, int] = {}
+        self._lock = threading.Lock()
+
+    def run(self, name: str, seconds: float = 0.003) -> None:
+        with self._lock:
+            self.starts.append((name, time.time()))
+            self._now[name] = self._now.get(name, 0) + 1
+            self.most[name] = max(self.most.get(name, 0), self._now[name])
+        time.sleep(seconds)
+        with self._lock:
+            self._now[name] -= 1
+
+
+def left(store: Store) -> list[str]:
+    """What is left of jobs and of their limits; that of a limit itself stays."""
+    names = ("queue:", "retry", "schedule", "hm:flight:", "hm:slots:", "hm:await:", "hm:parked", "hm:doubt")
+    return [one for one in store.all_keys() if one.startswith(names)]
+
+
+def nothing_left(store: Store) -> None:
+    until(lambda: not left(store), "every job has ended, and nothing is left of its limits")
+    assert not store.ask("EXISTS", store.keys.broken)
+
+
+def test_never_more_at_once_than_there_are_places_and_each_value_has_its_own(store: Store, app: App) -> None:
+    spans = Spans()
+
+    @app.job(name="m.f", queue="a", limits=[Concurrent("bank", 2, by="tenant")])
+    def pay(tenant: str, number: int) -> None:
+        spans.run(tenant)
+
+    pay.enqueue_many([(f"t{number % 3}", number) for number in range(90)])
+    with working(app):
+        nothing_left(store)
+    assert spans.most == {"t0": 2, "t1": 2, "t2": 2}
+    assert len(spans.starts) == 90
+    assert int(store.ask("GET", "stat:processed")) == 90
+    assert store.ask("HGETALL", store.keys.limits) == [b"bank", b"c 2 0 2 0"]
+
+
+def test_a_place_goes_to_the_oldest_who_waits(store: Store, app: App) -> None:
+    ran: list[int] = []
+
+    @app.job(name="m.f", queue="a", limits=[Concurrent("bank", 1)])
+    def pay(number: int) -> None:
+        ran.append(number)
+
+    pay.enqueue_many([(number,) for number in range(60)])
+    with working(app):
+        nothing_left(store)
+    assert ran == list(range(60))
+
+
+@pytest.mark.parametrize("how", [Failure("no"), Snooze(0.01), ValueError("x"), Kill("x")])
+def test_every_ending_gives_its_place_back(store: Store, app: App, how: Exception) -> None:
+    ran: list[int] = []
+
+    @app.job(name="m.f", queue="a", limits=[Concurrent("bank", 1)], retry_in=0.05)
+    def pay(number: int) -> None:
+        ran.append(number)
+        if number == 0 and ran.count(0) == 1:
+            raise how
+
+    pay.enqueue_many([(0,), (1,)])
+    with working(app):
+        nothing_left(store)
+    assert ran == ([0, 1] if isinstance(how, Failure | Kill) else [0, 1, 0])
+
+
+def test_a_rate_starts_jobs_one_after_the_other_and_moves_each_once(store: Store, app: App) -> None:
+    spans = Spans()
+
+    @app.job(name="m.f", queue="a", limits=[Leaky("shop", 10, per=0.5)])
+    def call() -> None:
+        assert "reserved_at" not in current_job().payload
+        spans.run("shop", 0)
+
+    call.enqueue_many([() for _ in range(40)])
+    with working(app):
+        nothing_left(store)
+    at = sorted(at for _, at in spans.starts)
+    assert at[39] - at[0] >= 30 * 0.05 - 0.06
+    print([round(one - at[0], 3) for one in at])
+    assert all(later - one >= 0.5 - 0.06 for one, later in zip(at, at[21:], strict=False))
+    assert (
+        not [one for one in store.all_keys() if one.startswith("hm:rate:")]
+        or store.ask("PTTL", store.keys.rate("l", "shop", "")) > 0
+    )
+
+
+def test_what_would_wait_longer_than_it_wants_to_is_dead_with_its_cause(store: Store, app: App) -> None:
+    @app.job(name="m.f", queue="a", limits=[Leaky("shop", 1, per=60)], max_wait=5)
+    def call() -> None: ...
+
+    call.enqueue_many([(), ()])
+    with working(app):
+        until(lambda: store.ask("ZCARD", "dead") == 1, "the second is dead")
+        nothing_left(store)
+    [entry] = app.dead
+    assert (entry.error[0], entry.cause) == ("LimitReached", "limit")
+    assert "its turn under the limit shop would come in" in entry.error[1]
+
+
+def test_a_place_of_a_job_that_somebody_else_removed_is_found_and_handed_on(store: Store, app: App) -> None:
+    @app.job(name="m.f", queue="a", limits=[Concurrent("bank", 1)])
+    def pay(number: int) -> None: ...
+
+    lost = pay.enqueue(0).jid
+    store.ask("HSET", store.keys.places("bank", ""), lost, "7 1.5")  # long ago
+    store.ask("SADD", store.keys.taken("bank"), "")
+    store.ask("DEL", "queue:a")
+    pay.enqueue(1)
+    clock = [1000.0]
+    auditor = LockAuditor(app, monotonic=lambda: clock[0])
+    with working(app):
+        until(lambda: app.blocked.size() == 1, "the next one waits")
+        assert auditor.audit() == 0
+        assert store.ask("HEXISTS", store.keys.places("bank", ""), lost), "one look is not enough"
+        clock[0] += APART + 1
+        assert auditor.audit() == 1
+        nothing_left(store)
+    assert int(store.ask("GET", "stat:processed")) == 1
