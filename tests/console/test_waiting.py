@@ -121,7 +121,7 @@ def test_a_blocked_job_is_let_go_or_cancelled(browser: Browser, books: Books) ->
 
 def test_a_job_says_why_it_does_not_run(browser: Browser, books: Books) -> None:
     words = browser.get(f"/jobs/{books.holder}").words
-    assert "Why is it not running?" in words
+    assert "Why is it not running? No worker serves queue default, where it waits, number 1 →" in words
     assert "Queue default is not paused" in words
     assert "No worker serves queue default → henchman work -q default" in words
     books.app.queues["default"].pause("the provider is away", by="ana")

@@ -15,6 +15,7 @@ from henchman.kernel.text import visible
 from henchman.oncall.deeds import Deed, Missing
 from henchman.store import ordered_people
 from henchman.store.call import ask, run, side_by_side
+from henchman.work.outcome import CAUSES, cause_of_name
 
 __all__ = ["ErrorPages"]
 
@@ -52,11 +53,16 @@ class ErrorPages:
     def groups(self, query: Query) -> Screen:
         """All errors; a filter for job, queue, text, and for those that are new or rise."""
         job, queue, show = query.word("job"), query.word("queue"), query.word("show", *_STATES)
+        cause = query.word("cause", *CAUSES)
         keys, runner = self._runtime.keys, self._runtime.connections
         found = run(runner, asked.errors(keys, job=job, queue=queue, text=query.search))
         rows = [ErrorRow(one, one.state(found.at), spark(one.trend(found.at))) for one in found.groups]
         rows = [row for row in rows if row.state == show or (not show and row.state not in ("muted", "resolved"))]
+        here = {cause_of_name(row.group.error) for row in rows}
+        rows = [row for row in rows if not cause or cause_of_name(row.group.error) == cause]
         facts = {
+            "cause": cause,
+            "met": [one for one in CAUSES if one in here | {cause}],
             "groups": rows[query.page * _ROWS - _ROWS : query.page * _ROWS],
             "total": len(rows),
             "kept": found.total,

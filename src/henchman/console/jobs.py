@@ -70,7 +70,7 @@ class JobPages:
         (why, lacks), usual, (old, new), kind = run(self._runtime.connections, looks)
         found = [(one, place_of(one)) for one in lacks]
         facts = {"status": status, "call": call, "obstacles": found, "life": life(status), "usual": usual}
-        facts |= _failures(status, kind)
+        facts |= _failures(status, kind) | {"cause": status.cause}
         facts |= {"told": self._words(status), "batch": batch_of(status.entry.job or {}) if status.entry else None}
         facts |= {"why": self._unpushed(status) or why}
         facts |= {"why_not_again": self._again.why_not(status), "old": old, "new": new}

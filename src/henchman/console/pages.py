@@ -56,6 +56,7 @@ FILTERS: Final = (
     "after",
     "job",
     "queue",
+    "cause",
 )  # what links, acts and pages of a list keep
 
 

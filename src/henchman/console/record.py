@@ -18,7 +18,14 @@ __all__ = ["RecordPages"]
 
 _LATE: Final = 60.0  # seconds that the record may be behind before the page says so
 _TEXT_IN: Final = "since:24h"  # where a text is looked for unless another time is said: every event there is read
-_HINTS: Final = ("status:error since:24h", "status:failed since:7d", "status:working", "since:1h")
+_HINTS: Final = (
+    "status:error since:24h",
+    "status:failed since:7d",
+    "cause:timeout since:7d",
+    "cause:crash since:7d",
+    "status:working",
+    "since:1h",
+)
 _JOBS: Final = ("retries", "scheduled", "dead", "jobs", "blocked")
 
 

@@ -26,12 +26,13 @@ from henchman.inspector.queues import why_paused
 from henchman.kernel.figures import figure, since, size, span, utc
 from henchman.kernel.text import shorten, visible
 from henchman.wire import times
+from henchman.work.outcome import cause_of_name
 
 __all__ = ["ASSETS", "BUILD", "Asset", "Links", "named", "place_of", "render", "tilde"]
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _TILDE: Final = re.compile(r"~([0-9a-fA-F]{2})")
-_MOMENT: Final = re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z")
+_MOMENT: Final = re.compile(r"\b(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z)(?:, in [\d a-z.]+$)?")
 _MOST_TEXT: Final = 8000  # characters of arguments that a page shows; each may take six bytes of it
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
 
@@ -126,10 +127,23 @@ def timed(text: str, now: float) -> str:
     """A sentence with its moments as people read them, and how far away they are."""
 
     def readable(found: re.Match[str]) -> str:
-        at = times.read(found[0])
+        at = times.read(found[1])
         return found[0] if at is None else f"{utc(at)} ({since(at, now)})"
 
     return _MOMENT.sub(readable, text)
+
+
+#: why a run did not end well, for people; of an error its text says more
+CAUSE_WORDS: Final = {
+    "timeout": "it ran longer than it may",
+    "crash": "its process ended",
+    "hang": "its process had stopped turning, and was killed",
+    "memory": "there was no memory left",
+    "stop": "its worker stopped",
+    "cancelled": "it was cancelled",
+    "poison": "process after process died with it",
+    "deadline": "its time was over",
+}
 
 
 def _environment() -> Environment:
@@ -154,6 +168,11 @@ def _environment() -> Environment:
         "timed": timed,
         "pretty": pretty,
         "why_paused": why_paused,
+    }
+    made.globals |= {
+        "cause_words": CAUSE_WORDS,
+        "cause_of_name": cause_of_name,
+        "cause_search": '"error_cause":"{}"'.format,
     }
     made.globals |= {"version": version("henchman"), "argument_text": argument_text, "folded": folded}
     return made

@@ -59,7 +59,8 @@ _TOLD = 50  # failed attempts, or causes, that are read out of a payload: anybod
 
 class Attempt(NamedTuple):
     """A failed attempt of a job: its number, when it failed (Unix seconds), the seconds that it took (None: it did not
-    start), in which process, and class, group and beginning of the message of its error."""
+    start), in which process, class, group and beginning of the message of its error, and why it failed, one of
+    ``CAUSES``."""
 
     number: int
     at: float | None
@@ -68,6 +69,7 @@ class Attempt(NamedTuple):
     error: str
     group: str
     message: str
+    cause: str = "error"
 
 
 class Cause(NamedTuple):
@@ -177,7 +179,7 @@ class Entry:
         """Its failed attempts, the first and the last nine, as far as its payload tells of them."""
         found = self.job.get("error_attempts")
         rows = found[-_TOLD:] if isinstance(found, list) else []
-        return [_attempt(row) for row in rows if isinstance(row, list) and len(row) == len(Attempt._fields)]
+        return [_attempt(row) for row in rows if isinstance(row, list) and len(row) in _ATTEMPT]
 
     @property
     def causes(self) -> list[Cause]:
@@ -229,8 +231,13 @@ class Entry:
         return facts
 
 
+_ATTEMPT = (len(Attempt._fields) - 1, len(Attempt._fields))  # an error needs no cause
+
+
 def _attempt(row: list[Any]) -> Attempt:
     number, at, took, *texts = row
+    if texts[4:] and texts[4] not in CAUSES:
+        texts.pop()
     count, seconds = payload.count(number), times.read(took)
     return Attempt(count or 0, times.read(at), seconds, *(plain(one, _LONGEST) for one in texts))
 

@@ -59,7 +59,7 @@ class JobStatus:
     that is done its kept result or history tells ``finished``, ``failed``, ``error``, ``cancelled`` or ``expired``.
     ``position``: 1 is next to run. ``at``: when it is due, or died. ``cancelled``: ``cancel`` was asked for.
     ``kept_by``: the batch that keeps it, as one of its dead or until its release. ``scanned``: entries looked at;
-    ``complete`` is False when the bound was met before the end."""
+    ``complete`` is False when the bound was met before the end. ``cause``: why its last run failed, of ``CAUSES``."""
 
     jid: str
     state: JobState
@@ -81,6 +81,7 @@ class JobStatus:
     scanned: int = 0
     complete: bool = True
     kept_by: str = ""
+    cause: str = ""
     entry: Entry | None = field(default=None, repr=False, compare=False)
     blocked: BlockedJob | None = field(default=None, repr=False, compare=False)
 
@@ -97,7 +98,7 @@ class JobStatus:
             "kwargs": self.kwargs,
             "error_class": self.error[0] if self.error else None,
             "error_message": self.error[1] if self.error else None,
-            "cause": (self.entry.cause if self.entry else "") or None,
+            "cause": self.cause or None,
             "backtrace": self.entry.backtrace if self.entry else [],
             "causes": [one._asdict() for one in self.entry.causes] if self.entry else [],
             "failures": [
@@ -218,6 +219,7 @@ def _of_payload(search: JobSearch, found: Located, known: Known) -> Procedure[Jo
         scanned=search.scanned,
         complete=search.complete,
         kept_by=found.batch,
+        cause=entry.cause,
         entry=entry,
         blocked=told,
     )
@@ -345,6 +347,7 @@ def told_by(status: JobStatus, event: Any) -> JobStatus:
         args=event.args or (),
         kwargs=event.kwargs or {},
         error=(event.error_class, event.message or "") if event.error_class else None,
+        cause=event.cause or "",
         attempts=event.attempts,
         at=event.ended_at,
         enqueued_at=event.enqueued_at,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from henchman.errors import JobDeadline, JobTimeout, LimitReached, PoisonPill, ProcessCrashed
 
-__all__ = ["CAUSES", "DONE", "ENDINGS", "Outcome", "called_off", "cause_of"]
+__all__ = ["CAUSES", "DONE", "ENDINGS", "Outcome", "called_off", "cause_of", "cause_of_name"]
 
 #: Why a run did not end well, or not by itself. ``error`` raised; ``timeout`` ran too long; ``deadline`` its job was
 #: over, with all its attempts; ``crash`` its process ended; ``hang`` its process was killed because it had stopped
@@ -83,6 +83,14 @@ def cause_of(ending: str, error: BaseException | None) -> str:
             return error.cause
         case _:
             return "error"
+
+
+_BY_NAME = {JobTimeout: "timeout", MemoryError: "memory", PoisonPill: "poison", ProcessCrashed: "crash"}
+
+
+def cause_of_name(error: str) -> str:
+    """One of ``CAUSES`` for the name of an error's class, as far as the name tells."""
+    return next((cause for kind, cause in _BY_NAME.items() if kind.__name__ == error), "error")
 
 
 def called_off(jid: str) -> bytes:

@@ -328,14 +328,15 @@ class RetryPolicy:
 def _with_attempt(job: Mapping[str, Any], unit: Unit, now: Any) -> list[Any]:
     """The failed attempts that the payload tells of, with this one: the first and the last nine. Each is its number,
     when it failed, how many seconds it took (None: it did not start), in which process, and class, group and beginning
-    of the message of its error."""
+    of the message of its error; last why it failed, where that is not an error."""
     before = job.get("error_attempts")
     past = before if isinstance(before, list) else []
     last = past[-1] if past else None
     number = last[0] + 1 if isinstance(last, list) and last and type(last[0]) is int else job["retry_count"] + 1
     took = None if unit.elapsed is None else round(unit.elapsed, 3)
     error = job["error_class"], job.get("error_group", ""), job["error_message"][:_SHORT]
-    return [*past[:1], *past[1:][2 - _ATTEMPTS :], [number, now, took, unit.flight.identity, *error]]
+    why = [job["error_cause"]] if "error_cause" in job else []
+    return [*past[:1], *past[1:][2 - _ATTEMPTS :], [number, now, took, unit.flight.identity, *error, *why]]
 
 
 class DeathNotices(Ticker):

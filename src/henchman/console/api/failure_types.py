@@ -9,7 +9,7 @@ __all__ = ["CauseJson", "FailureJson"]
 
 class FailureJson(TypedDict):
     """A failed attempt of a job: its number, when, how many seconds it took, where, and its error; ``group``: its page
-    among the errors."""
+    among the errors; ``cause``: why it failed."""
 
     number: int
     at: str | None
@@ -18,6 +18,7 @@ class FailureJson(TypedDict):
     error: str
     group: str
     message: str
+    cause: str
 
 
 class CauseJson(TypedDict):
