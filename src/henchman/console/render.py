@@ -142,7 +142,7 @@ CAUSE_WORDS: Final = {
     "stop": "its worker stopped",
     "cancelled": "it was cancelled",
     "poison": "process after process died with it",
-    "deadline": "its time was over",
+    "deadline": "its time for all attempts was over",
 }
 
 

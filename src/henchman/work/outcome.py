@@ -85,7 +85,13 @@ def cause_of(ending: str, error: BaseException | None) -> str:
             return "error"
 
 
-_BY_NAME = {JobTimeout: "timeout", MemoryError: "memory", PoisonPill: "poison", ProcessCrashed: "crash"}
+_BY_NAME = {
+    JobDeadline: "deadline",
+    JobTimeout: "timeout",
+    MemoryError: "memory",
+    PoisonPill: "poison",
+    ProcessCrashed: "crash",
+}
 
 
 def cause_of_name(error: str) -> str:
