@@ -8,8 +8,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from henchman import App, Concurrent, Failure, Kill, Leaky, Snooze, current_job
+from henchman import App, Concurrent, Failure, Kill, Leaky, Points, Snooze, current_job
 from henchman.batch.lock_auditor import APART, LockAuditor
+from henchman.errors import ArgumentError
 from support.store import Store
 from support.worker import until, working
 
@@ -149,3 +150,27 @@ def test_a_place_of_a_job_that_somebody_else_removed_is_found_and_handed_on(stor
         assert auditor.audit() == 1
         nothing_left(store)
     assert int(store.ask("GET", "stat:processed")) == 1
+
+
+def test_points_are_what_the_run_says_that_it_took(store: Store, app: App) -> None:
+    job = app.job(name="spend", queue="a", limits=[Points("api", 100, per=1000, estimate=60)])(spent)
+    job.enqueue(10)
+    with working(app):
+        until(lambda: int(store.ask("GET", "stat:processed") or 0) == 1, "it ran")
+        full = float(store.ask("GET", store.keys.rate("p", "api", ""))) - store.now()
+        assert 90 < full <= 100, "10 points come back in 100 s"
+        job.enqueue(95)
+        until(
+            lambda: store.ask("ZCARD", "schedule") == 0 and int(store.ask("GET", "stat:processed")) == 2, "so has this"
+        )
+        full = float(store.ask("GET", store.keys.rate("p", "api", ""))) - store.now()
+        assert 1040 < full <= 1050
+        job.enqueue(1)
+        until(lambda: store.ask("ZCARD", "schedule") == 1, "60 more come when they are there")
+
+
+def spent(points: int) -> None:
+    """A run that takes so many points."""
+    with pytest.raises(ArgumentError, match="give points from 0"):
+        current_job().spent(-1)
+    current_job().spent(points)

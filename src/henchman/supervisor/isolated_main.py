@@ -57,9 +57,9 @@ class _Start(NamedTuple):
 
 
 class _ToldUnit(Unit):
-    """A unit whose worker hears at once that it keeps a checkpoint."""
+    """A unit whose worker hears at once that it keeps a checkpoint, and how many points of its limits it took."""
 
-    __slots__ = ("_channel", "_keeps")
+    __slots__ = ("_channel", "_keeps", "_points")
 
     def __init__(self, channel: Channel, payload: bytes, flight: InFlightList, claim: _Start | None) -> None:
         self._channel, self._keeps = channel, False
@@ -75,6 +75,17 @@ class _ToldUnit(Unit):
         if keeps and not self._keeps:
             self._channel.send("checkpoint")
         self._keeps = keeps
+
+    @property
+    def spent(self) -> int:
+        """Points that its run took of its limits, once it said so."""
+        points: int = self._points
+        return points
+
+    @spent.setter
+    def spent(self, points: int) -> None:
+        self._points = points
+        self._channel.send("spent", points)
 
 
 class _RunReporter:
