@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from henchman import App, Concurrent, Failure, Kill, Leaky, Points, Snooze, current_job
+from henchman import App, Bucket, Concurrent, Failure, Kill, Leaky, Points, Snooze, Window, current_job
 from henchman.batch.lock_auditor import APART, LockAuditor
 from henchman.errors import ArgumentError
 from support.store import Store
@@ -174,3 +174,26 @@ def spent(points: int) -> None:
     with pytest.raises(ArgumentError, match="give points from 0"):
         current_job().spent(-1)
     current_job().spent(points)
+
+
+def test_a_window_has_no_more_in_any_time_and_a_bucket_none_in_a_period_of_the_clock(store: Store, app: App) -> None:
+    starts: dict[str, list[float]] = {"w": [], "b": []}
+
+    @app.job(name="w", queue="a", limits=[Window("w", 3, per=0.5)])
+    def in_window() -> None: ...
+
+    @app.job(name="b", queue="a", limits=[Bucket("b", 3, per=0.5)])
+    def in_bucket() -> None: ...
+
+    in_window.enqueue_many([() for _ in range(10)])
+    in_bucket.enqueue_many([() for _ in range(10)])
+    with working(app):
+        until(lambda: not store.ask("LLEN", "queue:a"), "each has started, or was given its time")
+        for payload, at in zip(*[iter(store.ask("ZRANGE", "schedule", 0, -1, "WITHSCORES"))] * 2, strict=True):
+            starts["w" if b'"class":"w"' in payload else "b"].append(float(at))
+        nothing_left(store)
+    assert int(store.ask("GET", "stat:processed")) == 20
+    windows, periods = sorted(starts["w"]), [round(at / 0.5) for at in starts["b"]]
+    assert all(fourth - first >= 0.5 - 1e-3 for first, fourth in zip(windows, windows[3:], strict=False))
+    assert max((periods.count(one) for one in periods), default=0) <= 3
+    assert all(abs(at / 0.5 - round(at / 0.5)) < 1e-5 for at in starts["b"]), "they come when a period begins"
