@@ -29,6 +29,7 @@ from henchman.store import (
 )
 from henchman.store.call import Call
 from henchman.store.keys import Keys
+from henchman.work.outcome import Outcome
 from support.store import fetching
 
 ME = "host:1:0123456789ab"
@@ -90,6 +91,13 @@ def _charge(keys: Keys) -> Call[Any]:
         effects=effects,
         notice=b"{}",
         **DEAD,
+    )
+
+
+def _end_lost(keys: Keys) -> Call[Any]:
+    outcome = Outcome("retry", b"{}", 2.5)
+    return jobs.end_lost(
+        keys, keys.in_flight(ME, 1, "a"), b"{}", outcome, "", _uniterate(keys, "a"), day="2026-01-01", **DEAD
     )
 
 
@@ -201,6 +209,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "cron.look": [lambda keys: cron.look(keys, ME, 60_000, 1.5, ["a", "b"])],
     "cron.tick": [lambda keys: cron.tick(keys, b"1", [cron.Tick("a", 1.0, "q", "j", b"{}", 5.0), cron.Tick("b", 2.0)])],
     "jobs.charge": [_charge],
+    "jobs.end_lost": [_end_lost],
     "queues.remove": [lambda keys: queues.remove(keys, "a", b"{}", _uniterate(keys, "a", "b"))],
     "queues.forget_trimmed": [lambda keys: queues.forget_trimmed(keys, b"{}", _uniterate(keys, "a", "b"))],
     "locks.claim": [_claim],

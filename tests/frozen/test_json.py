@@ -25,6 +25,7 @@ ASKED: Final = (
     *("job FLAKY", "job BROKEN", "job WAITING", "job SCHEDULED", "job WORKING", "job 123"),
     *("batches --all", "batch show BATCH", "batch events BATCH", "cron", "cron list", "cron run nightly"),
     *("enqueue HardJob [1] -q ruby", "history find class:shop.create", "history status --rows", "history prune"),
+    "history day 2020-01-01",
     *("db current", "doctor", "metrics", "metrics shop.create", "metrics mark v2", "errors", "server status"),
     *("ordered show", "ordered show products", "ordered show products --failed", "ordered show strict --dead"),
     *("ordered show products bad", "ordered show strict dead", "ordered show --lowkiq-stats"),

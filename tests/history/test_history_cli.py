@@ -43,16 +43,16 @@ def test_tables_are_made_once_and_told(home: Home) -> None:
     emptied(home.config.database_url)
     first = command(home, "db", "current")
     assert first.exit_code == 1
-    assert "no tables of Henchman, this release needs 0003" in first.output
+    assert "no tables of Henchman, this release needs 0004" in first.output
     sqlite = home.config.database_url.startswith("sqlite")
     assert check(home, "history")["verdict"] == ("ok" if sqlite else "bad")
     made = command(home, "db", "upgrade")
     assert made.exit_code == 0, made.output
-    assert "made, schema 0003" in made.output
-    assert "up to date, schema 0003" in command(home, "db", "upgrade").output
+    assert "made, schema 0004" in made.output
+    assert "up to date, schema 0004" in command(home, "db", "upgrade").output
     again = command(home, "db", "current", "--json")
     assert again.exit_code == 0
-    assert json.loads(again.output)["found"] == "0003"
+    assert json.loads(again.output)["found"] == "0004"
     assert check(home, "history")["verdict"] == "ok"
 
 
@@ -170,4 +170,4 @@ def test_an_installed_wheel_has_its_migrations(tmp_path: Path) -> None:
         check=False,
     )
     assert "installed" in out.stdout.splitlines()[0], out.stderr
-    assert "found='0003'" in out.stdout, out.stderr
+    assert "found='0004'" in out.stdout, out.stderr

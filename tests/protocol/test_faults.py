@@ -142,6 +142,19 @@ def orphaned(scene: Scene) -> None:
     store.connections.close()
 
 
+def overdue(scene: Scene) -> None:
+    """The same, of which one had run out of time there."""
+    push(scene.redis, "fail", ("f",))
+    scene.accepted.add("f")
+    [row] = [json.loads(one) for one in scene.redis.lrange("queue:default", 0, -1)]  # type: ignore[union-attr]
+    text = json.dumps(row | {"hm": {"timeout": 1}})
+    scene.redis.lset("queue:default", 0, text)
+    orphaned(scene)
+    now = time.time()
+    scene.redis.hset(ME, mapping={"beat": repr(now - 5), "skew": "0", "info": "{}"})
+    scene.redis.hset(f"{ME}:work", "slot", json.dumps({"queue": "default", "payload": text, "run_at": int(now - 60)}))
+
+
 def fairly(scene: Scene) -> None:
     """Jobs of two tenants, in a fair queue."""
     scene.push("a", "b", "c", "d", "e")
@@ -196,6 +209,7 @@ WORKER = {
     "entomb": Part(orphaned),
     "charge": Part(orphaned, 2),
     "give_back": Part(orphaned),
+    "end_lost": Part(overdue),
     "iterate": Part(walking, 3),
     "checkpoint": Part(stepping, 2),
     "ZADD": Part(running, 1, {"stop_after": 2}),

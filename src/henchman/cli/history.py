@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,13 +11,15 @@ import click
 
 from henchman.cli.outbox import outbox_of
 from henchman.cli.session import Group, NothingRuns, Session, as_json, command
-from henchman.cli.show import ago, answer, cell, count, duration, say, table
+from henchman.cli.show import Table, ago, answer, cell, count, duration, say, table
+from henchman.config.settings import ENDED
 from henchman.errors import ArgumentError, HistoryError, ServerError
 from henchman.history import load
-from henchman.history.records import MOST, EventPage, parse_search
+from henchman.history.records import MOST, Event, EventPage, parse_search
 from henchman.kernel.clock import ServerClock
 from henchman.store import history as store
 from henchman.store.leases import ask_time
+from henchman.wire import times
 
 __all__ = ["COLOURS", "after_option", "db", "history", "history_of", "limit_option", "show_page"]
 
@@ -66,6 +68,38 @@ def find(session: Session, words: tuple[str, ...], limit: int, after: int | None
     with history_of(session) as admin:
         page = admin.reading.find(search, after=after, limit=limit)
     show_page(page, as_json=as_json)
+
+
+@command(history)
+@click.argument("day", required=False)
+@click.option("--status", "wanted", multiple=True, metavar="STATUS", help="Only jobs that ended so: finished, error…")
+@limit_option
+@as_json
+def day(session: Session, day: str | None, wanted: tuple[str, ...], limit: int, as_json: bool) -> None:
+    """Show what ended on DAY (2026-11-21, in UTC by the server's clock), by class, and the latest of it.
+
+    Without DAY: how many jobs ended on each of the last 180 days. `dead` is the same as the status error.
+    """
+    try:
+        with history_of(session) as admin:
+            if day is None:
+                days = admin.reading.days(times.day(session.runner.run(ask_time(ServerClock()))))
+                answer({"days": days}, _counts_table("day", days), as_json=as_json)
+                return
+            statuses = ["error" if one == "dead" else one for one in wanted] or None
+            found = admin.reading.day(day, status=statuses, limit=limit)
+    except ArgumentError as error:
+        raise click.UsageError(str(error)) from error
+    lines = [_counts_table("class", found.counts)] if found.counts else [f"Nothing that is recorded ended on {day}."]
+    answer(found.to_json(), *lines, *([_events_table(found.events)] if found.events else []), as_json=as_json)
+
+
+def _counts_table(first: str, counts: Mapping[str, Mapping[str, int]]) -> Table:
+    """A row for each name, a column for each status that is there."""
+    there = [one for one in ENDED if any(one in row for row in counts.values())]
+    columns: dict[str, Any] = {first: lambda one: one[0]}
+    columns |= {f"{status}>": lambda one, status=status: f"{one[1].get(status, 0):,}" for status in there}
+    return table(list(counts.items()), columns, wide=first)
 
 
 @command(history)
@@ -120,6 +154,12 @@ def off(session: Session) -> None:
 
 def show_page(page: EventPage, *, as_json: bool) -> None:
     """One page of events, and how to go on behind it."""
+    shown = _events_table(page.events) if page.events else "Nothing that fits is recorded."
+    more = [f"There are more: --after {page.after}"] if page.events and page.after is not None else []
+    answer(page.to_json(), shown, *more, as_json=as_json)
+
+
+def _events_table(events: Sequence[Event]) -> Table:
     columns = {
         "jid!": lambda one: one.jid,
         "class": lambda one: one.class_,
@@ -128,9 +168,7 @@ def show_page(page: EventPage, *, as_json: bool) -> None:
         "enqueued": lambda one: ago(one.enqueued_at),
         "message": lambda one: cell(" ".join(part for part in (one.error_class, one.message) if part), "dim"),
     }
-    shown = table(page.events, columns, wide="message") if page.events else "Nothing that fits is recorded."
-    more = [f"There are more: --after {page.after}"] if page.events and page.after is not None else []
-    answer(page.to_json(), shown, *more, as_json=as_json)
+    return table(events, columns, wide="message")
 
 
 # ---- its tables

@@ -11,11 +11,12 @@ import json
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Select, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Integer, Select, cast, func, or_, select
 
 from henchman.config import Config
 from henchman.errors import ArgumentError, HistoryAway, HistoryError
@@ -28,6 +29,7 @@ from henchman.history.records import (
     BatchRecord,
     Change,
     Changes,
+    DayRecord,
     Event,
     EventPage,
     JobRecord,
@@ -38,14 +40,24 @@ from henchman.history.records import (
 )
 from henchman.history.schema import batches, changes, events, messages, runs
 from henchman.history.stream import host_of, position_at
-from henchman.wire import jsontext
+from henchman.kernel.text import as_shown
+from henchman.wire import jsontext, times
 
 __all__ = ["History"]
 
 _RUNNING = 100  # running jobs of which messages, or progress, are looked for
 _STEP = 1000  # events that an iteration reads at once
+DAY, DAYS = 86400, 180  # seconds of a day, and days that are looked back
 P = ParamSpec("P")
 T = TypeVar("T")
+
+
+def first_of_day(day: str) -> float:
+    """The Unix time at which ``day`` begins; ArgumentError for what is no day."""
+    try:
+        return datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        raise ArgumentError(f"{as_shown(day, 40)} is no day: write it as in 2026-11-21") from None
 
 
 def _awaited(
@@ -189,6 +201,34 @@ class History:
             found = _walk(connection, query, search.batch, wanted)
         return _page(sorted(found, key=lambda row: row.born, reverse=True), limit)
 
+    def day(self, day: str, *, status: str | Sequence[str] | None = None, limit: int = 100) -> DayRecord:
+        """What ended on ``day`` (``2026-11-21``, in UTC), and the latest of it; ``status``: of these alone."""
+        first = first_of_day(day)
+        ended = [events.c.ended_at >= first, events.c.ended_at < first + DAY]
+        if status is not None:
+            ended.append(events.c.status.in_(_statuses(status)))
+        counted = select(events.c["class"], events.c.status, func.count()).where(*ended)
+        latest = select(events).where(*ended).order_by(events.c.ended_at.desc()).limit(_limit(limit))
+        counts: dict[str, dict[str, int]] = {}
+        with self._connection() as connection:
+            for name, known, many in connection.execute(counted.group_by(events.c["class"], events.c.status)):
+                counts.setdefault(name or "", {})[known or ""] = many
+            return DayRecord(day, counts, [_event(row) for row in connection.execute(latest)])
+
+    def days(self, until: str, *, most: int = DAYS) -> dict[str, dict[str, int]]:
+        """How many jobs ended on each of the last days up to ``until``, by status; days without any are left out."""
+        end = first_of_day(until) + DAY
+        number = cast(func.floor(events.c.ended_at / DAY), Integer)
+        query = select(number, events.c.status, func.count()).where(
+            events.c.ended_at >= end - min(most, DAYS) * DAY, events.c.ended_at < end
+        )
+        found: dict[str, dict[str, int]] = {}
+        with self._connection() as connection:
+            rows = connection.execute(query.group_by(number, events.c.status)).all()
+        for day, status, many in sorted(rows, key=lambda row: row[0], reverse=True):
+            found.setdefault(times.day(day * DAY), {})[status or ""] = many
+        return found
+
     def sizes(self) -> dict[str, int]:
         """Rows of each table; on a large database this takes its time."""
         tables = {"batches": batches, "events": events, "runs": runs, "changes": changes, "messages": messages}
@@ -216,6 +256,7 @@ class History:
     abatch, aevents, achanged_since = _awaited(batch), _awaited(events), _awaited(changed_since)
     ajob, afind, arunning_messages = _awaited(job), _awaited(find), _awaited(running_messages)
     ajob_messages, aprogress = _awaited(job_messages), _awaited(progress)
+    aday, adays = _awaited(day), _awaited(days)
 
     async def afailures(self, batch: str) -> AsyncIterator[Event]:
         """``failures``, awaited."""

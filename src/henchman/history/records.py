@@ -157,6 +157,19 @@ class JobRecord(HistoryRecord, frozen=True, kw_only=True):
     messages: list[Message]
 
 
+class DayRecord(msgspec.Struct, frozen=True):
+    """What ended on one day, in UTC and by the server's clock: how many jobs by class and status, and the latest of
+    them."""
+
+    day: str
+    counts: dict[str, dict[str, int]]
+    events: list[Event]
+
+    def to_json(self) -> dict[str, Any]:
+        """Stable names for programs."""
+        return {"day": self.day, "counts": self.counts, "jobs": [one.to_json() for one in self.events]}
+
+
 class BatchRecord(HistoryRecord, frozen=True, kw_only=True):
     """The record of a batch. ``counts``: jobs by status, as the server counted them when it was complete, else events
     as history has them now."""

@@ -96,6 +96,7 @@ events = Table(
     Index("henchman_events_changed", "batch", "changed"),
     Index("henchman_events_class", "class", "born"),
     Index("henchman_events_status", "status", "born"),  # retention goes by it, too
+    Index("henchman_events_day", "ended_at", "status", "class"),  # the ends of a day are counted by it alone
     **OPTIONS,
 )
 

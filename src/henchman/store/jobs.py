@@ -25,6 +25,7 @@ _REBASE_PAGE = load("rebase_page")
 _SCHEDULE = load("schedule")
 _DELIVER = load("deliver")
 _CHARGE = load("charge")
+_END_LOST = load("end_lost")
 _CANCEL = load("cancel")
 _UNCANCEL = load("uncancel")
 _ITERATE = load("iterate")
@@ -375,6 +376,29 @@ def charge(
     args: list[Arg] = [jid, record, payload, stored, int(alone), dead_max, dead_timeout, _DEATH_LIFE]
     args += [effects, batch, notice]
     return script(_CHARGE, [keys.queues, flight], args, int, again=True)
+
+
+def end_lost(
+    keys: Keys,
+    flight: str,
+    payload: bytes,
+    outcome: Any,
+    batch: str,
+    effects: bytes,
+    *,
+    day: str,
+    dead_max: int,
+    dead_timeout: float,
+) -> Call[int | bytes]:
+    """End ``payload``, which lies in the list ``flight`` of a process that is gone, as ``outcome`` (a
+    ``work.outcome.Outcome``) says: 1, 0 it does not lie there any more, or what the server said that refused it."""
+    args: list[Arg] = [payload, outcome.ending, outcome.stored, repr(float(outcome.delay)), batch, effects, day]
+    return script(_END_LOST, [keys.queues, flight], [*args, dead_max, dead_timeout], _as_it_is, again=True)
+
+
+def _as_it_is(reply: Any) -> int | bytes:
+    answer: int | bytes = reply
+    return answer
 
 
 def deaths(keys: Keys, jid: str) -> Call[list[str]]:

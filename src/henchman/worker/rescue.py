@@ -30,6 +30,7 @@ from henchman.store.leases import LIFELINE_MS, Leader
 from henchman.store.queues import list_page
 from henchman.wire import payload, times
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
+from henchman.worker.lost_runs import LostRuns
 
 SHOWN = 20  # jobs named in one line
 AT_ONCE = 500  # questions, effects or payloads in one call
@@ -75,12 +76,16 @@ class Charge(NamedTuple):
 
 
 def rescue(
-    host: Settler, identity: str, death: Death | None, say: Callable[..., object] = lambda words, **facts: None
+    host: Settler,
+    identity: str,
+    death: Death | None,
+    say: Callable[..., object] = lambda words, **facts: None,
+    lost: LostRuns | None = None,
 ) -> Rescued:
     """Charge and give back what the entombed ``identity`` held, and take it off the books when nothing is left.
 
     ``say(words, **facts)`` tells of each job that is a suspect or a poison pill by now. Without a ``death`` no job is
-    charged.
+    charged. ``lost``: what it ran; those whose time was over end before the rest goes back.
     """
     runner, keys = host.connections, host.keys
     lists = runner.run(leases.in_flight_lists(keys, identity))
@@ -94,7 +99,9 @@ def rescue(
     def give_back(flight: str) -> int:
         for words, facts in charge(host, identity, held[flight], death) if death is not None else ():
             say(words, **facts)
-        given_back = give_back_list(host, flight, keys.queue_of_flight(flight), names=names, cause=cause)
+        if lost is not None:
+            lost.time_out(flight)
+        given_back = give_back_list(host, flight, keys.queue_of_flight(flight), names=names, cause=cause, lost=lost)
         return sum(len(one.ids) for one in held[flight].claims) or given_back  # ids were freed with their charge
 
     counts, stuck = apart(give_back, held)
@@ -143,12 +150,14 @@ def give_back_list(
     reason: str = "its process ended",
     names: list[str] | None = None,
     cause: str = "crash",
+    lost: LostRuns | None = None,
 ) -> int:
     """Empty one in-flight list into its queue, or free what one process held of an ordered one, in chunks; how many
     payloads or ids that were. Only for a process that has ended, or for lists that no process works on.
 
     ``ending``, ``reason`` and ``cause`` are what the batch and the history of tracked jobs learn: they wait again.
-    ``names`` gets class and id of what goes back, until a line of the log would bear no more.
+    ``lost`` knows where each ran. ``names`` gets class and id of what goes back, until a line of the log would bear no
+    more.
     """
     runner, keys = host.connections, host.keys
     identity = keys.identity_of_flight(flight)
@@ -157,7 +166,8 @@ def give_back_list(
         return ordered.free_all(runner, keys, identity, flight, queue, noted)
     told, moved = EndingFacts(identity, detail={"reason": reason, "cause": cause}), 0
     while left := (page := runner.run(list_page(flight, 0, AT_ONCE))).looked:
-        effects = [text for one in page.payloads if (text := of_payload(keys, one, ending, told))]
+        facts = [(one, told if lost is None else _with(told, lost.facts_of(one))) for one in page.payloads]
+        effects = [text for one, known in facts if (text := of_payload(keys, one, ending, known))]
         if effects:
             runner.run(batches.note(keys, effects))
         if names is not None:
@@ -165,6 +175,10 @@ def give_back_list(
         while left and (chunk := runner.run(jobs.give_back(keys, flight, queue, left))):
             left, moved = left - chunk, moved + chunk
     return moved
+
+
+def _with(told: EndingFacts, more: Mapping[str, Any]) -> EndingFacts:
+    return told._replace(detail={**told.detail, **more}) if more else told
 
 
 def _named(stored: bytes) -> str:
@@ -312,7 +326,9 @@ def rescue_lost(runtime: Runtime, identity: str) -> Rescued:
     """Charge and give back what the entombed ``identity`` held, unless it was stopping: then no job is to blame."""
     stopping = runtime.connections.run(command("ZSCORE", runtime.keys.stopping, identity)) is not None
     death = None if stopping else Death("its host is gone")
-    return rescue(runtime, identity, death, lambda text, **facts: runtime.events.emit("charged", text=text, **facts))
+    lost = LostRuns(runtime, identity)
+    say = partial(runtime.events.emit, "charged")
+    return rescue(runtime, identity, death, lambda text, **facts: say(text=text, **facts), lost)
 
 
 class _Seen(NamedTuple):
