@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from henchman import App, JobTimeout, Snooze, current_job, testing
+from henchman import App, Concurrent, JobTimeout, Snooze, current_job, testing
 from henchman.client.prepared import in_outbox, prepare
 from henchman.cron.definition import build_tick
 from henchman.cron.definition import define as define_cron
@@ -337,6 +337,27 @@ def test_one_that_waits_for_a_running_key_ends_with_its_deadline(app: App, redis
     assert ran == ["first"]
     assert left(redis) == set()
     assert not [one for one in store.all_keys() if "await" in one]
+
+
+def test_one_that_waits_for_a_place_of_a_limit_ends_with_it(app: App, redis: Redis) -> None:
+    ran: list[str] = []
+    go_on: list[bool] = []
+
+    @app.job(name="pay", limits=[Concurrent("bank", 1)], max_wait=3600)
+    def pay(what: str) -> None:
+        ran.append(what)
+        until(lambda: what != "first" or go_on, "it may end")
+
+    pay.enqueue("first")
+    with working(app):
+        until(lambda: ran == ["first"], "the first runs")
+        pay.using(deadline=0.5).enqueue("second")
+        until(lambda: redis.hlen("hm:parked") == 1, "the second waits for its place")
+        until(lambda: not redis.exists("hm:parked"), "its deadline has passed")
+        go_on.append(True)
+        until(lambda: not redis.exists("hm:slots:bank:"), "its place is free")
+    assert ran == ["first"]
+    assert left(redis) == set()
 
 
 def test_one_that_is_let_go_in_time_leaves_no_limit_behind(app: App, redis: Redis) -> None:

@@ -174,7 +174,7 @@ local function wait_for_place(job, limit)
   local why = limits_of_call.reason(head.limits_text, head.most, head.has_time)
   wait_in_line(job, line, why, 'no place is free under the limit ' .. limit[2])
   if head.most > 0 then
-    redis.pcall('ZADD', key('parked_until'), as_text(server_now() + head.most), job.jid)
+    redis.pcall('ZADD', key('parked_until'), 'LT', as_text(server_now() + head.most), job.jid)
   end
   return {4, limit[2], limit[3]}
 end

@@ -39,8 +39,8 @@ end
 -- Its place in line comes with it, and its key's line has its own order of who waits.
 local function wait_elsewhere(jid, line, full, place, row)
   if full[1] == 'r' then
-    put_parked(jid, row.queue, row.due, 'running', row.tracked, row.payload)
     redis.call('ZREM', key('parked_until'), jid)
+    put_parked(jid, row.queue, row.due, 'running', row.tracked, row.payload)
   end
   enter_line(jid, limit_line(full), place)
   leave_line(jid, line)
