@@ -68,13 +68,18 @@ async def atiny(key: str) -> None:
         await asyncio.sleep(0)
 
 
-@app.job(name="nap", queue="slow")
+def tenant(key: str, *_: object) -> str:
+    """The queue "slow" is a fair one: of ten tenants, and of jobs without one."""
+    return key[-1]
+
+
+@app.job(name="nap", queue="slow", fair_by=tenant)
 def nap(key: str, seconds: float) -> None:
     with acting(key):
         _sleep(seconds)
 
 
-@app.job(name="anap", queue="slow")
+@app.job(name="anap", queue="slow", fair_by=tenant, priority="high")
 async def anap(key: str, seconds: float) -> None:
     with acting(key):
         await asyncio.sleep(seconds)

@@ -211,6 +211,8 @@ class Judgement:
         for pattern in ("hm:flight:*", "queue:*"):
             for key in redis.scan_iter(match=pattern, count=1000):
                 yield f"{key.decode()} holds {redis.llen(key)}"
+        for key in redis.scan_iter(match="hm:fair:turns:*", count=1000):
+            yield f"{key.decode()} holds turns of {redis.zcard(key)} tenants"
         for key in ("schedule", "retry"):
             if redis.zcard(key):
                 yield f"{key} holds {redis.zcard(key)}: {_keys(redis.zrange(key, 0, 4))}"

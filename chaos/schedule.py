@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 
 from attacks import ATTACKS, LONGER
 from field import Field, until
-from kinds import QUEUES
 from redis import RedisError
 
 __all__ = ["one_minute"]
@@ -102,7 +101,7 @@ def _breathe(field: Field) -> None:
     redis: Any = field.redis
     field.hush(True)
     try:
-        until(lambda: sum(redis.llen(f"queue:{name}") for name in QUEUES) < EMPTY, BREATH, 0.2)
+        until(lambda: sum(redis.llen(one) for one in redis.scan_iter(match="queue:*", count=1000)) < EMPTY, BREATH, 0.2)
     finally:
         field.hush(False)
 
