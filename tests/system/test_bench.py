@@ -90,6 +90,11 @@ def test_the_long_form_measures_everything(tmp_path: Path) -> None:
         ),
         ("steps", ["--rounds", "3", "--jobs", "2000"], {"read", "execute", "sum", "server_fetch", "server_settle"}),
         ("tuning", ["--jobs", "500", "--runs", "1"], {"plain", "slots_50", "each", "async", "always", "always_server"}),
+        (
+            "fair",
+            ["--jobs", "500", "--runs", "1", "--waiting", "500", "--others", "2"],
+            {"plain", "fair", "fair_ratio", "turn_p50", "turn_most"},
+        ),
         ("isolated", ["--jobs", "50", "--runs", "1"], {"plain_clock", "isolated_clock", "isolated_processor"}),
         (
             "fleet",
