@@ -68,6 +68,9 @@ def test_tenants_as_a_table_and_as_json(redis_url: str, jids: dict[str, str]) ->
 def test_a_weight_a_pause_and_a_clear_of_one_tenant(redis: Redis, redis_url: str, jids: dict[str, str]) -> None:
     assert "b has 5 turns in f" in invoke(redis_url, "queues", "weigh", "f", "b", "5").output
     assert invoke(redis_url, "queues", "pause", "f@b", "--reason", "away").exit_code == 0
+    app = App(redis_url=redis_url)
+    assert app.stats().enqueued == 35, "a line counts once"
+    app.close()
     lines = json.loads(invoke(redis_url, "queues", "tenants", "f", "--json").stdout)["lines"]
     assert next((one["weight"], one["paused"]) for one in lines if one["tenant"] == "b") == (5, True)
     why = invoke(redis_url, "why", jids["b"])

@@ -23,7 +23,7 @@ from henchman.inspector.base import Mask
 from henchman.inspector.ordered import all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
 from henchman.inspector.processes import ALIVE, ProcessState, Work, living, look_at_fleet
-from henchman.inspector.queues import QueueState, list_queues
+from henchman.inspector.queues import QueueState, jobs_in, list_queues
 from henchman.store import metrics as calls
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
@@ -327,7 +327,7 @@ def overview(keys: Keys, mask: Mask | None = None) -> Procedure[Overview]:
     processes = living(fleet.processes, at)
     counts = Stats(
         **figures._asdict(),
-        enqueued=sum(one.size or 0 for one in queues),
+        enqueued=jobs_in(queues),
         processes=len(processes),
         busy=sum(one.busy for one in processes),
         default_latency=next((one.latency for one in queues if one.name == "default"), 0.0),

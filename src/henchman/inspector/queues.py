@@ -7,7 +7,7 @@ second time only when thousands were fetched between two pages); what is pushed 
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypedDict
 
 from henchman.client.runtime import Runtime
@@ -35,6 +35,7 @@ __all__ = [
     "QueueStateJson",
     "Queues",
     "QueuesLook",
+    "jobs_in",
     "list_queues",
     "look_at_queues",
     "pause_queue",
@@ -203,9 +204,7 @@ class Queue(Inspector):
             raise ArgumentError(f"queue {self.name!r} is not fair: no job of it says fair_by=")
         known: dict[str, int] = yield fair.weights(self._keys, self.name)
         if len(known) >= MOST_WEIGHTS and tenant not in known and weight != 1:
-            raise ArgumentError(
-                f"{MOST_WEIGHTS:,} tenants of queue {self.name!r} have weights already: take one back with 1"
-            )
+            raise ArgumentError(f"{MOST_WEIGHTS:,} tenants of {self.name!r} have weights already: take one back with 1")
         yield fair.set_weight(self._keys, self.name, tenant, weight)
 
     def __iter__(self) -> Iterator[Entry]:
@@ -421,6 +420,12 @@ def state_of(name: str, look: queues.Look | str, at: float, paused: Mapping[str,
         return QueueState(name, None, None, name in paused, look, paused.get(name))
     latency, is_paused = latency_of(look.next, at), name in paused
     return QueueState(name, look.size, latency, is_paused, pause=paused.get(name), fair=look.fair)
+
+
+def jobs_in(states: Sequence[QueueState]) -> int:
+    """How many jobs wait in these queues. A line that is paused stands beside its queue, and is a part of it."""
+    lined = {one.name for one in states if one.fair}
+    return sum(one.size or 0 for one in states if one.name in lined or fair.queue_of(one.name) not in lined)
 
 
 class QueuesLook(NamedTuple):
