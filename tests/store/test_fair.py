@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from henchman.errors import DefinitionError, LeaseLost
 from henchman.store import fair, jobs, leases, queues
+from henchman.store.call import load
 from support.store import ME, Store
 
 
@@ -264,3 +267,15 @@ def test_a_key_that_is_no_list_holds_up_nothing(queue: Fair) -> None:
     queue.store.ask("SET", "queue:f", "text")
     assert queue.fetch(9) == []
     assert queue.store.ask("GET", "queue:f@A") == b"text"
+
+
+@pytest.mark.parametrize(
+    ("role", "names"), [("producer", ("fair_take_in", "fair_declare")), ("worker", ("fair_fetch",))]
+)
+def test_the_smallest_rights_are_enough(role: str, names: tuple[str, ...]) -> None:
+    """A refused command in the midst of a script would leave a line without its turn."""
+    told = (Path(__file__).parents[2] / "docs" / "rights.md").read_text()
+    allowed = set(re.findall(r"\+(\w+)", re.search(rf"ACL SETUSER {role} .*", told)[0]))  # type: ignore[index]
+    for name in names:
+        used = {one.lower() for one in re.findall(r"redis\.p?call\('(\w+)'", load(name).text)}
+        assert used <= allowed, f"{name} needs {used - allowed}"

@@ -95,8 +95,8 @@ local function lines_of(queue)
 
   -- Whether this payload, at the right end of the list, was in its line before: it is no newer than the next there.
   local function was_before(payload, line)
-    local following = redis.pcall('LINDEX', line, -1)
-    local mine, other = age_of(payload), type(following) == 'string' and age_of(following)
+    local following = redis.pcall('LRANGE', line, -1, -1)[1]
+    local mine, other = age_of(payload), following and age_of(following)
     return not (mine and other and mine > other)
   end
 
@@ -104,7 +104,7 @@ local function lines_of(queue)
   local function take_back()
     local count, returned = 0, {}
     while count < math.min(back, AT_MOST) do
-      local payload = redis.call('LINDEX', home, -1 - count)
+      local payload = redis.call('LRANGE', home, -1 - count, -1 - count)[1]
       if not payload then
         break
       end
@@ -201,11 +201,15 @@ local function lines_of(queue)
     while heap[1] and #taken < most and room > 0 do
       local turn, _, tenant = unpack(heap[1])
       local line = key('queue_prefix') .. named(level, tenant)
-      local payload = redis.pcall('RPOP', line)
-      if type(payload) == 'string' and #payload > room and room < MOST_BYTES then
-        redis.call('RPUSH', line, payload)
+      local found = redis.pcall('LRANGE', line, -1, -1)
+      if found.err and not string.find(found.err, 'WRONGTYPE', 1, true) then
+        error(found.err, 0)
+      end
+      local payload = found[1]
+      if payload and #payload > room and room < MOST_BYTES then
         room = 0
-      elseif type(payload) == 'string' then
+      elseif payload then
+        redis.call('LTRIM', line, 0, -2)
         room, taken[#taken + 1], at[level] = room - #payload, payload, turn
         moved[tenant] = turn + step_of(tenant)
         behind = behind + 1
