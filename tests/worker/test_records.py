@@ -65,7 +65,7 @@ def test_the_records_of_a_process(redis: Redis, redis_url: str, monkeypatch: pyt
             assert json.loads(work["payload"])["class"] == "hold"
             assert isinstance(work["run_at"], int)
             assert slot.isalnum()
-            assert 0 < redis.ttl(key) <= 60
+            assert 0 < redis.ttl(key) <= 3600  # whoever rescues it looks there
         redis.lpush(f"{identity}-signals", "TSTP")
         until(lambda: redis.hget(identity, "quiet") == b"true", "quiet, told by way of the server")
         until(lambda: launcher.watcher.armed == 0, "it waits for no push")
