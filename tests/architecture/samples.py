@@ -268,6 +268,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "ordered.settle": [_settle_ids, lambda keys: _settle_ids(keys, tracked=True)],
     "ordered.free": [_free_ids],
     "ordered.move": [lambda keys: ordered.move(keys, "b", "a", "min", ids=[b"1", b"2"])],
+    "queues.set_facets": [lambda keys: queues.set_facets(keys.dead, 0, newest_first=True)],
     "queues.set_stretch": [lambda keys: queues.set_stretch(keys.dead, 0, 100)],
     "queues.list_page": [lambda keys: queues.list_page(keys.queue("a"), -1, 100, leftwards=True, text="x")],
     "queues.ends": [lambda keys: queues.ends(keys, "abc")],

@@ -43,6 +43,8 @@ PAGES = (
     "/scheduled",
     "/dead",
     "/dead?q=nothing+like+this",
+    "/dead?q=error%3ACardDeclined+class%3Ashop.charge",
+    "/busy?by=usual",
     f"/jobs/{DEAD}",
     f"/jobs/{RETRY}",
     "/jobs/{running}",

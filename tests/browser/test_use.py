@@ -112,7 +112,7 @@ def test_what_happens_is_seen_without_a_reload(opens: Opens, open_shop: str, sho
     tab = opens(open_shop)
     tab.open("/dead")
     tab.page.evaluate("() => { window.same = true; }")
-    assert tab.page.get_by_text("CardDeclined").is_visible()
+    assert tab.page.get_by_role("table").get_by_text("CardDeclined").is_visible()
     shop.dead.clear()
     tab.page.get_by_text("Nothing is dead.").wait_for()
     assert tab.page.evaluate("() => window.same")
@@ -185,7 +185,7 @@ def test_without_javascript_everything_can_be_read_and_done(opens: Opens, open_s
     tab = opens(open_shop, java_script_enabled=False)
     page = tab.page
     tab.open("/dead")
-    assert page.get_by_text("CardDeclined").is_visible()
+    assert page.get_by_role("table").get_by_text("CardDeclined").is_visible()
     page.get_by_role("button", name="Retry").click()
     page.get_by_text(f"{DEAD} is enqueued").wait_for()
     assert shop.dead.size() == 0

@@ -19,6 +19,7 @@ from henchman import App, Failure
 from henchman.console.api.routes import ENDPOINTS, LIMIT_MOST
 from henchman.console.render import tilde
 from henchman.inspector import audit
+from henchman.oncall.views import save_view
 from henchman.store.call import command, run
 from henchman.store.failures import group_errors
 from henchman.wire.payload import encode
@@ -134,6 +135,7 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
     assert programs.get("processes/gone~3A1~3A00ff", "processes/{identity}")["in_flight"] == [
         {"queue": "mail", "jobs": 0}
     ]
+    run(rich.connections, save_view(keys, "dead", "cards", {"q": "card"}))
     for path in (
         *("overview", "findings", "processes", "running", "queues", "retries", "scheduled", "dead", "ordered"),
         *(
@@ -147,6 +149,7 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
             "operations",
             "system",
             "acts",
+            "views",
             "errors",
         ),
     ):
@@ -154,6 +157,7 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
     group = programs.get("errors")["items"][0]["id"]
     assert "the catalogue burns" in programs.get(f"errors/{group}", "errors/{id}")["message"]
     assert programs.get("queues/mail", "queues/{name}")["size"] == 12
+    assert programs.get("queues/mail/tenants", "queues/{name}/tenants")["items"] == []
     assert programs.get("queues/mail/jobs", "queues/{name}/jobs")["items"][0]["class"] == "shop.mail"
     assert programs.get(f"jobs/{DEAD}", "jobs/{jid}")["state"] == "dead"
     [blocked] = programs.get("blocked")["items"]

@@ -59,7 +59,7 @@ def test_many_of_one_kind_are_one_sentence_more(three_am: NightShop) -> None:
         died = {"error_class": "PoisonPill", "error_message": f"pill {one}", "jid": f"{one:024}"}
         three_am.redis.zadd("dead", {three_am.put("pay", "shop.resize", **died): time.time() - 60})
     words = Browser(App(redis_url=three_am.app.config.redis_url).console()).get("/").words
-    assert words.count("shop.resize ended every process that ran it") == 5
+    assert words.partition("As text")[0].count("shop.resize ended every process that ran it") == 5
     assert "And 7 more like this." in words
 
 

@@ -54,7 +54,7 @@ def test_every_class_the_one_with_the_most_time_first(browser: Browser) -> None:
 def test_one_class_before_and_after_a_deploy(browser: Browser) -> None:
     page = browser.get("/metrics/shop.sync")
     assert "before – 90 10 10.0 % 100 ms" in page.words
-    assert "10 30 75.0 % 2.0 s" in page.words
+    assert "10 30 75.0 % ▲ more than before 2.0 s ▲ slower than before" in page.words
     assert "< 150 ms 90" in page.words
     assert "/errors?job=shop.sync" in page.text
     assert "<script>alert" not in page.text

@@ -532,6 +532,7 @@ READING = {
     "ordered_stats",
     "list_page",
     "zset_page",
+    "zset_facets",
     "read_each",
     "rebase_page",
     "sizes",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import datetime as dt
 import json
 import time
 from collections.abc import Callable, Coroutine
@@ -18,6 +19,7 @@ from textual.widgets import DataTable, Static
 from henchman import App
 from henchman.cli.main import henchman
 from henchman.oncall.findings import _COMMANDS as COMMANDS
+from henchman.store import metrics
 from henchman.store.failures import group_errors
 from henchman.top.screen import Question, Top, TopMessage
 from henchman.top.tabs import TABS
@@ -395,3 +397,29 @@ def test_status_begins_with_what_is_wrong_and_every_command_exists(redis: Redis,
                 break
             found = found.get_command(Context(found), word)
             assert found is not None, text
+
+
+def test_what_runs_stands_beside_what_is_usual_and_the_filter_knows_words(
+    redis: Redis, seen: Callable[..., None], redis_url: str
+) -> None:
+    app = App(redis_url=redis_url)
+    NightShop(app, redis).dead_host()  # shop.report, for a hundred seconds
+    steps = [0] * 26
+    steps[metrics.bucket_of(400)] = 9
+    counted = {"shop.report": metrics.Counted(9, 0, 3600, steps)}
+    app.connections.run(metrics.flush(app.keys, dt.datetime.now(dt.UTC), counted, ("8",)))
+    for name in ("shop.sync", "shop.sync_later"):
+        bury(redis, name=name, jid=f"{name:0<24}")
+
+    async def look(screen: Seen) -> None:
+        await screen.to("Busy")
+        await screen.until(screen.rows, "the running job")
+        assert screen.rows()[0][1].endswith(" × usual")
+        assert 200 <= int(screen.rows()[0][1].split()[0]) < 300
+        await screen.to("Dead")
+        await screen.until(lambda: len(screen.rows()) == 2, "both")
+        await screen.pilot.press("slash", *"class:shop.sync", "enter")
+        await screen.until(lambda: [row[1] for row in screen.rows()] == ["shop.sync"], "that one alone")
+
+    seen(look)
+    app.close()

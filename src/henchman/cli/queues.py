@@ -216,7 +216,11 @@ def _set_group(which: SetName) -> click.Group:
 
     @command(made, "list", kind.help)
     @click.option("-n", "--most", type=click.IntRange(1), default=JOBS_SHOWN, show_default=True, help="How many.")
-    @click.option("--match", metavar="TEXT", help="Only those whose stored text holds TEXT.")
+    @click.option(
+        "--match",
+        metavar="TEXT",
+        help="Only those whose stored text holds TEXT, or class:NAME, queue:NAME, error:NAME.",
+    )
     @as_json
     def listing(session: Session, most: int, match: str | None, as_json: bool) -> None:
         _list(_set(session, which), most, match, as_json=as_json)
@@ -241,7 +245,9 @@ def _set_verb(parent: click.Group, which: SetName, name: str, verb: Verb, some: 
     @command(parent, name, f"{verb.help} Name them by id, or say --all or --match.")
     @click.argument("jid", nargs=-1)
     @click.option("--all", "everything", is_flag=True, help=verb.all)
-    @click.option("--match", metavar="TEXT", help="Those whose stored text holds TEXT.")
+    @click.option(
+        "--match", metavar="TEXT", help="Those whose stored text holds TEXT, or class:NAME, queue:NAME, error:NAME."
+    )
     @click.option("-y", "--yes", is_flag=True, help="Do not ask before many are deleted.")
     def act(session: Session, jid: tuple[str, ...], everything: bool, match: str | None, yes: bool) -> None:
         if (bool(jid), everything, match is not None).count(True) != 1:

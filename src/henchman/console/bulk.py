@@ -174,7 +174,7 @@ class BulkActs:
             raise Unwanted(f"nothing to {wish.act} any more: {visible(wish.filter)}")
         some = "; ".join(shorten(one.call_text(60), 60) for one in found[:_SAMPLES])
         many = count(len(found), *_WORDS[wish.place]) + (" or more" if len(found) >= COUNTED else "")
-        held = f" with {wish.text!r} in it" if wish.text else f" of {wish.filter}" if wish.name else ""
+        held = f" {wish.asked}" if wish.text else f" of {wish.filter}" if wish.name else ""
         begin = f"{many}{held}, as of the page before, {_VERBS[wish.act][1]}; what comes after it is left alone."
         return visible(f"{begin} {_BACK[wish.act]} Among them: {some}")
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from henchman.inspector.metrics import ClassMetrics, Deploy, Metrics
+from henchman.store.queues import Level
 
-__all__ = ["Bar", "Chart", "Spark", "chart", "rate", "spark"]
+__all__ = ["Bar", "Chart", "Spark", "chart", "pace", "rate", "spark"]
 
 _STEP: Final = 10  # units of a picture that a bar and its gap take
 _MOST: Final = 72  # bars of one picture
@@ -61,6 +62,13 @@ def rate(found: Metrics, now: float, minutes: int = 5) -> tuple[float, float]:
     points = [one.points[at] for one in found.classes for at in places]
     failed = sum(one.failed for one in points)
     return (sum(one.processed for one in points) - failed) / (60 * minutes), failed / (60 * minutes)
+
+
+def pace(levels: Sequence[Level], name: str, size: int, at: float) -> float | None:
+    """By how many jobs a second a queue has grown in the last ten minutes as of ``at`` (Unix seconds), less than zero
+    where it drains; None where less than a minute of it is known."""
+    past = [one for one in levels if 60 <= at - one.at < 600 and name in one.sizes]
+    return (size - past[-1].sizes[name]) / (at - past[-1].at) if past else None
 
 
 def _tall(many: int, scale: float) -> float:

@@ -9,9 +9,9 @@ from typing import Final, NamedTuple
 from henchman.client.runtime import Runtime
 from henchman.console.chart import Spark, chart, spark
 from henchman.console.pages import Query, Screen, View
-from henchman.inspector.metrics import ClassMetrics, Metrics, metrics
+from henchman.inspector.metrics import ClassMetrics, Metrics, Point, metrics
 from henchman.kernel.figures import span
-from henchman.oncall.deeds import Deed
+from henchman.oncall.deeds import MINUTES_AGO, Deed
 from henchman.store.call import run
 from henchman.store.metrics import LIMITS, metric_name
 
@@ -82,6 +82,8 @@ class MetricsPages:
             "classes": [_row(one) for one in shown],
             "total": len(wanted),
             "chart": chart(found, wanted),
+            "slices": _slices(found, [_sum_of(points) for points in zip(*(one.points for one in wanted), strict=True)]),
+            "minutes_ago": MINUTES_AGO,
             "ranges": _RANGES,
             "by": hours,
             "span": _RANGES[hours],
@@ -98,7 +100,7 @@ class MetricsPages:
             "one": None if known is None else _row(known),
             "chart": chart(found, found.classes),
             "steps": [] if known is None else _steps(known),
-            "slices": [] if known is None else _slices(found, known),
+            "slices": [] if known is None else _slices(found, known.points),
             "ranges": _RANGES,
             "by": hours,
             "span": _RANGES[hours],
@@ -131,18 +133,25 @@ def _steps(one: ClassMetrics) -> list[HistogramStep]:
     ]
 
 
-def _slices(found: Metrics, one: ClassMetrics) -> list[Slice]:
+def _sum_of(points: Sequence[Point]) -> Point:
+    """Several classes in one bucket."""
+    return Point(
+        *(sum(column) for column in zip(*((one.processed, one.failed, one.ms) for one in points), strict=True))
+    )
+
+
+def _slices(found: Metrics, ran: Sequence[Point]) -> list[Slice]:
     """The runs before the first deploy, between each two, and since the last; none without a deploy. A bucket in which
     a deploy falls counts as after it."""
-    if not found.deploys:
-        return []
+    if not found.deploys or not ran:
+        return [Slice(one.at, one.label, 0, 0, None) for one in found.deploys]
     marks = [(None, ""), *((deploy.at, deploy.label) for deploy in found.deploys)]
     slices = []
     for place, (at, label) in enumerate(marks):
         until = marks[place + 1][0] if place + 1 < len(marks) else None
         points = [
             point
-            for start, point in zip(found.buckets, one.points, strict=True)
+            for start, point in zip(found.buckets, ran, strict=True)
             if (at is None or start + found.step > at) and (until is None or start + found.step <= until)
         ]
         processed, failed = sum(point.processed for point in points), sum(point.failed for point in points)

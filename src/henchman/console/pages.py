@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.chart import chart, rate, spark
+from henchman.console.chart import chart, pace, rate, spark
 from henchman.console.render import Links
 from henchman.console.snapshot import Snapshot
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError, HistoryError
 from henchman.history.records import Event
 from henchman.inspector import metrics as figures
+from henchman.inspector.audit import AuditEntry, audited
 from henchman.inspector.base import FURTHEST, Entry, checked_name
 from henchman.inspector.doctor import examine
+from henchman.inspector.filters import FIELDS, Facets, entry_filter, facets
 from henchman.inspector.ordered import OrderedQueues
+from henchman.inspector.processes import Fleet, Work, look_at_fleet
 from henchman.inspector.queue_page import look_at_queue
 from henchman.inspector.queues import Queues, QueueState, look_at_queues
 from henchman.inspector.search import Hint
-from henchman.inspector.sets import SetName, look_at_set, search_set
+from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.oncall.deeds import Missing
 from henchman.oncall.findings import LOST, weighed
+from henchman.oncall.views import VIEWED
 from henchman.oncall.vitals import look
-from henchman.store.call import run, side_by_side
+from henchman.store.call import Procedure, ask, run, side_by_side
 from henchman.store.fair import line_name
+from henchman.store.keys import Keys
+from henchman.store.queues import levels
 
 __all__ = [
     "FILTERS",
@@ -33,18 +40,24 @@ __all__ = [
     "Download",
     "EntryRows",
     "Query",
+    "RunningRow",
     "Screen",
     "Screens",
     "View",
     "page_links",
+    "running_row",
 ]
 
 ROWS: Final = 50  # of a page
 _JOBS: Final = 30  # of a page with acts and an error in each row
 _CRONS: Final = 25
 MOST_ROWS: Final = 100
+LONGEST_SEARCH: Final = 200  # characters
+_VALUES: Final = 6  # of a facet
 _PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
 _WORK: Final = 25  # running jobs there
+_ORDERS: Final = {"": "longest first", "usual": "farthest beyond usual"}  # of running jobs
+_RECENT: Final = 6  # acts and deploys on the first page
 _BLOCKED: Final = 100  # of them looked into on the page of the server
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
 FILTERS: Final = (
@@ -86,7 +99,7 @@ class Query:
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
-        self.search = given.get("q", "")[:200].strip()
+        self.search = given.get("q", "")[:LONGEST_SEARCH].strip()
         self.page = self._whole("p", 1, _FIRST // MOST_ROWS)
         self.rows = min(self._whole("n", ROWS, MOST_ROWS), MOST_ROWS)
 
@@ -123,6 +136,10 @@ class Query:
             at = math.nan
         return Hint(at if math.isfinite(at) else None, self.word("queue"), self._whole("place", 0, FURTHEST))
 
+    def view(self, page: str) -> dict[str, str]:
+        """What narrows the list of a page, as far as a saved view of it may keep that."""
+        return {name: self.word(name) for name in VIEWED.get(page, ()) if self.word(name)}
+
     @property
     def filters(self) -> dict[str, str]:
         """What narrows this list, and is to stay in the address of its other pages."""
@@ -151,6 +168,7 @@ _TITLES: Final = {
     ),
     "dead": ("Dead", "Nothing is dead. A job that has used up its retries stands here, and can be tried again."),
 }
+SETS: Final[tuple[SetName, ...]] = ("retries", "scheduled", "dead")
 _VERBS: Final = {"retries": ("retry", "kill", "delete"), "scheduled": ("retry", "delete"), "dead": ("retry", "delete")}
 
 
@@ -159,8 +177,11 @@ class Screens:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        #: shared by all who watch the overview or what is busy
+        #: shared by all who watch the overview, or what is busy
         self.everything = Snapshot(self._everything)
+        self.fleet = Snapshot(self._fleet)
+        #: shared by all who look at a set, for longer: the server goes through ten thousand jobs for it
+        self._facets = {which: Snapshot(partial(self._count, which), 0.01, 15.0) for which in SETS}
         #: name of a page in addresses → what makes it
         self.by_name: Mapping[str, Callable[..., Screen]] = {
             "": self.overview,
@@ -184,11 +205,19 @@ class Screens:
         every: dict[tuple[str, int], View] = {(name, 0): view for name, view in self.by_name.items()}
         return every | {(name, 1): view for name, view in self.of_one.items()}
 
+    def forget(self) -> None:
+        """Something was done: the next looks are fresh ones."""
+        self.everything.forget()
+        self.fleet.forget()
+        for one in self._facets.values():
+            one.forget()
+
     def _everything(self) -> Screen:
         """Everything as it is, what ran in the last hour, what failed, and the ground under it."""
         keys, mask = self._runtime.keys, self._runtime.registry.mask
-        looks = look(keys, mask), figures.metrics(keys, 60, detailed=0)
-        (seen, failing, ground), found = run(self._runtime.connections, side_by_side(*looks))
+        looks = look(keys, mask), figures.metrics(keys, 60, detailed=0), audited(keys, "", 0, _RECENT)
+        (seen, failing, ground), found, acts = run(self._runtime.connections, side_by_side(*looks))
+        shown = sorted(seen.queues, key=_trouble)[:10]
         opened = [one for one in failing.groups if one.state(seen.at) not in ("muted", "resolved")]
         return Screen(
             "overview.html",
@@ -196,7 +225,8 @@ class Screens:
                 "seen": seen,
                 "weighed": (found_wrong := weighed(seen, failing, ground)),
                 "findings": found_wrong.shown,
-                "queues": sorted(seen.queues, key=_trouble)[:10],
+                "queues": [(one, pace(ground.levels, one.name, one.size or 0, seen.at)) for one in shown],
+                "recent": _recent(acts.entries, found.deploys, seen.at),
                 "classes": found.classes[:8],
                 "chart": chart(found, found.classes),
                 "errors": [(one, one.state(seen.at), spark(one.trend(seen.at))) for one in opened[:6]],
@@ -210,32 +240,44 @@ class Screens:
         """Is it well; if not, what broke."""
         return self.everything.get()
 
+    def _fleet(self) -> tuple[float, Fleet]:
+        """Processes and what they run, as of when."""
+        at = self._runtime.clock.now()
+        return at, run(self._runtime.connections, look_at_fleet(self._runtime.keys, self._runtime.registry.mask))
+
     def busy(self, query: Query) -> Screen:
         """Who is alive, and what runs: the processes that were lost, then those with the most work."""
         query.unless_said(_WORK)
-        seen, text = self.everything.get().facts["seen"], query.search
-        first, work = query.first, [one for one in seen.work if text in one.identity]
-        every = [one for one in (*seen.lost, *seen.processes) if text in one.identity]
-        lost = {one.identity for one in every if (one.beat_age(seen.at) or 0.0) > LOST}
+        (at, fleet), text, by = self.fleet.get(), query.search, query.word("by", *_ORDERS)
+        work = [one for one in fleet.work if text in one.identity]
+        every = [one for one in fleet.processes if text in one.identity]
+        lost = {one.identity for one in every if (one.beat_age(at) or 0.0) > LOST}
         every.sort(key=lambda one: (one.identity not in lost, -one.busy, one.identity))
+        runs = run(self._runtime.connections, _running(self._runtime.keys, work, at, query, by_usual=by == "usual"))
+        alive = figures.living(fleet.processes, at)
         return Screen(
             "busy.html",
             {
-                "seen": seen,
+                "slots": (sum(one.busy for one in alive), sum(one.concurrency for one in alive)),
                 "processes": every[:_PROCESSES],
                 "more": len(every) - _PROCESSES,
                 "lost": lost,
-                "work": (shown := work[first : first + query.rows]),
-                "far": how_far(self._runtime, [one.entry.jid for one in shown]),
+                "work": runs,
+                "far": how_far(self._runtime, [one.work.entry.jid for one in runs]),
                 "total": len(work),
+                "orders": _ORDERS,
+                "by": by,
             },
         )
 
     def queues(self, query: Query) -> Screen:
         """All queues, those in trouble first."""
-        seen = run(self._runtime.connections, look_at_queues(self._runtime.keys, query.search))
+        keys, at = self._runtime.keys, self._runtime.clock.now()
+        asked = look_at_queues(keys, query.search), ask(levels(keys))
+        seen, past = run(self._runtime.connections, side_by_side(*asked))
         shown = sorted(seen.states, key=_trouble)[query.first : query.first + query.rows]
-        return Screen("queues.html", {"states": shown, "total": len(seen.states), "served": seen.served})
+        states = [(one, pace(past, one.name, one.size or 0, at)) for one in shown]
+        return Screen("queues.html", {"states": states, "total": len(seen.states), "served": seen.served})
 
     def queue(self, name: str, query: Query) -> Screen:
         """One queue: how it stands, and what waits in it, the next to run first."""
@@ -267,15 +309,20 @@ class Screens:
         """Retries, scheduled or dead jobs."""
         query.unless_said(_JOBS)
         title, empty = _TITLES[which]
-        keys, mask = self._runtime.keys, self._runtime.registry.mask
+        keys, mask, config = self._runtime.keys, self._runtime.registry.mask, self._runtime.config
         if query.search:
             rows = self._found(which, query)
         else:
             page = look_at_set(keys, which, query.first, query.rows, mask)
             rows = EntryRows(*run(self._runtime.connections, page))
-        return Screen(
-            "set.html", {"which": which, "title": title, "empty": empty, "rows": rows, "verbs": _VERBS[which]}
-        )
+        counted = self._facets[which].get() if rows.total or query.search else None
+        facts: dict[str, Any] = {"which": which, "title": title, "empty": empty, "rows": rows, "verbs": _VERBS[which]}
+        facts |= {"counted": counted, "facets": _facet_rows(counted, query.search) if counted else []}
+        return Screen("set.html", facts | {"kept": (config.dead_max, config.dead_timeout) if which == "dead" else None})
+
+    def _count(self, which: SetName) -> Facets:
+        key = key_of_set(self._runtime.keys, which)
+        return run(self._runtime.connections, facets(key, newest_first=which == "dead"))
 
     def _found(self, which: SetName, query: Query) -> EntryRows:
         """Entries that hold a text; one look goes so far, and the next page further."""
@@ -303,6 +350,33 @@ class Screens:
         )
 
 
+class RunningRow(NamedTuple):
+    """A running job: for how many seconds, how long its class usually takes, and how many times as long it has taken:
+    0 where that is not known."""
+
+    work: Work
+    taken: float | None
+    usual: figures.UsualTime | None
+    beyond: float
+
+
+def _running(
+    keys: Keys, work: Sequence[Work], at: float, query: Query, *, by_usual: bool
+) -> Procedure[list[RunningRow]]:
+    """The rows of a page: the longest running first, or those that are farthest beyond what is usual."""
+    page = slice(query.first, query.first + query.rows)
+    looked = work if by_usual else work[page]
+    usual = yield from figures.usual_times(keys, (one.entry.name for one in looked))
+    rows = [running_row(one, at, usual) for one in looked]
+    return sorted(rows, key=lambda one: -one.beyond)[page] if by_usual else rows
+
+
+def running_row(one: Work, at: float, usual: Mapping[str, figures.UsualTime]) -> RunningRow:
+    """A row as of the Unix time ``at``."""
+    known, taken = usual.get(one.entry.name), None if one.run_at is None else max(at - one.run_at, 0.0)
+    return RunningRow(one, taken, known, known.beyond(taken) if known else 0.0)
+
+
 def how_far(runtime: Runtime, jids: Sequence[str]) -> Mapping[str, Event]:
     """What running jobs tell of how far they are, by jid, as history knows it."""
     if not jids or runtime.config.why_history_is_off():
@@ -312,6 +386,60 @@ def how_far(runtime: Runtime, jids: Sequence[str]) -> Mapping[str, Event]:
     except HistoryError:
         return {}
     return found
+
+
+class FacetLink(NamedTuple):
+    """A value of a facet: how many have it, the search that has it as a filter (or has it no more, where it
+    ``is_set``)."""
+
+    value: str
+    many: int
+    search: str
+    is_set: bool
+
+
+class FacetRow(NamedTuple):
+    """The values of one field, most first; ``more`` of them are not shown."""
+
+    title: str
+    values: Sequence[FacetLink]
+    more: int
+
+
+def _facet_rows(found: Facets, search: str) -> list[FacetRow]:
+    wanted, rows = entry_filter(search), []
+    for field in FIELDS:
+        counts, now = dict(found.counts[field]), wanted.value(field)
+        shown = list(counts)[:_VALUES]
+        shown = [*([now] if now and now not in shown else []), *shown]
+        links = [
+            FacetLink(value, counts.get(value, 0), wanted.having(field, "" if value == now else value), value == now)
+            for value in shown
+        ]
+        values = [one for one in links if len(one.search) <= LONGEST_SEARCH]
+        if values:
+            rows.append(FacetRow(f"By {field}", values, len(counts) - sum(one.value in counts for one in values)))
+    return rows
+
+
+class Recent(NamedTuple):
+    """Something that people did lately, or a deploy, and when."""
+
+    at: float
+    text: str
+    by: str
+    place: tuple[str, ...]
+
+
+def _recent(acts: Sequence[AuditEntry], deploys: Sequence[figures.Deploy], at: float) -> list[Recent]:
+    """What people did and deployed in the last day, the newest first."""
+    done = [
+        Recent(one.at, one.said, one.who, ("operations", one.operation) if one.operation else ("audit",))
+        for one in acts
+        if one.outcome == "done" and at - one.at < 86_400
+    ]
+    marked = [Recent(one.at, f"deploy {one.label}", "", ("metrics",)) for one in deploys]
+    return sorted([*done, *marked], key=lambda one: -one.at)[:_RECENT]
 
 
 def _trouble(one: QueueState) -> tuple[bool, float, int, str]:

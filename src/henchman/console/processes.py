@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.pages import Query, Screen, View
+from henchman.console.pages import Query, Screen, View, running_row
+from henchman.inspector.metrics import usual_times
 from henchman.inspector.processes import look_at_process
 from henchman.kernel.text import visible
 from henchman.oncall.deeds import Deed, Missing
@@ -62,6 +63,8 @@ class ProcessPages:
                 f"no process {visible(identity)[:120]} is known: it has stopped, or its record is older than a day"
             )
         age = seen.state.beat_age(time.time()) if seen.state else None
+        some = seen.work[query.first : query.first + query.rows]
+        usual = run(self._runtime.connections, usual_times(self._runtime.keys, [one.entry.name for one in some]))
         facts = {
             "identity": identity,
             "one": seen.state,
@@ -69,7 +72,7 @@ class ProcessPages:
             "is_lost": seen.entombed or seen.state is None or (age or 0.0) > LOST,
             "memory": memory_line(seen.memory),
             "in_flight": sum(many for _, many in seen.lists),
-            "work": seen.work[query.first : query.first + query.rows],
+            "work": [running_row(one, self._runtime.clock.now(), usual) for one in some],
             "total": len(seen.work),
         }
         return Screen("process.html", facts)

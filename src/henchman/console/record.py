@@ -74,4 +74,6 @@ def _place(one: AuditEntry) -> tuple[str, ...]:
         return ("jobs", *one.names[:1])
     if one.page in ("queues", "ordered", "batches", "keys"):
         return (one.page, *one.names)
-    return (one.page,) if one.page in ("busy", "crons") else ()
+    if one.page == "views":
+        return (*one.names[:1],)
+    return (one.page,) if one.page in ("busy", "crons", "metrics") else ()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import re
 from collections.abc import Mapping
 from hashlib import sha256
@@ -28,13 +29,42 @@ from henchman.kernel.text import shorten, visible
 from henchman.wire import times
 from henchman.work.outcome import cause_of_name
 
-__all__ = ["ASSETS", "BUILD", "Asset", "Links", "named", "place_of", "render", "tilde"]
+__all__ = ["ASSETS", "BUILD", "NAV", "Asset", "Links", "named", "place_of", "render", "tilde"]
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _TILDE: Final = re.compile(r"~([0-9a-fA-F]{2})")
 _MOMENT: Final = re.compile(r"\b(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z)(?:, in [\d a-z.]+$)?")
 _MOST_TEXT: Final = 8000  # characters of arguments that a page shows; each may take six bytes of it
 _TYPES: Final = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-8", "svg": "image/svg+xml"}
+
+#: every page: group → address, title and the letter behind g
+NAV: Final = (
+    ("Now", (("", "Overview", "o"), ("errors", "Errors", "e"), ("busy", "Busy", "b"))),
+    (
+        "Work",
+        (
+            ("queues", "Queues", "q"),
+            ("batches", "Batches", "t"),
+            ("ordered", "Ordered queues", "w"),
+            ("retries", "Retries", "r"),
+            ("scheduled", "Scheduled", "s"),
+            ("dead", "Dead", "d"),
+            ("blocked", "Blocked", "p"),
+            ("keys", "Keys", "k"),
+        ),
+    ),
+    ("Plan", (("crons", "Crons", "c"),)),
+    (
+        "Look back",
+        (
+            ("metrics", "Metrics", "m"),
+            ("history", "History", "h"),
+            ("operations", "Operations", "x"),
+            ("audit", "Audit", "a"),
+        ),
+    ),
+    ("Ground", (("system", "System", "y"),)),
+)
 
 
 class Asset(NamedTuple):
@@ -160,6 +190,7 @@ def _environment() -> Environment:
         "utc": utc,
         "iso": lambda at: times.iso(at) or "",
         "since": since,
+        "limit": lambda seconds: span(seconds) if seconds < math.inf else "any limit",
         "shown": lambda text: visible(str(text)),
         "lines": visible_lines,
         "cut": lambda text, most=160: visible(shorten(str(text), most)),

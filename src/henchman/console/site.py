@@ -39,7 +39,8 @@ from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Query, Screen, Screens, View, page_links
 from henchman.console.processes import ProcessPages
 from henchman.console.record import RecordPages
-from henchman.console.render import ASSETS, BUILD, Links, named, render
+from henchman.console.render import ASSETS, BUILD, NAV, Links, named, render
+from henchman.console.snapshot import Snapshot
 from henchman.console.waiting import WaitingPages
 from henchman.errors import ArgumentError, HenchmanError, ServerAway
 from henchman.inspector import audit
@@ -47,6 +48,7 @@ from henchman.inspector.prometheus import CONTENT_TYPE, exposition
 from henchman.inspector.scaling import within_of
 from henchman.kernel.text import mask_url, visible
 from henchman.oncall.deeds import Deed, Deeds, Missing, Order, Unfit, Unwanted
+from henchman.oncall.views import VIEWED, saved_views
 from henchman.store.call import command, run
 
 __all__ = ["Console"]
@@ -55,34 +57,6 @@ _BODY: Final = 131_072  # bytes of a form: 32 KB of arguments, each byte of whic
 _FIELDS: Final = 50  # of a form
 _PATH: Final = 2048  # characters of an address
 _log = logging.getLogger("henchman.console")
-
-NAV: Final = (
-    ("Now", (("", "Overview", "o"), ("errors", "Errors", "e"), ("busy", "Busy", "b"))),
-    (
-        "Work",
-        (
-            ("queues", "Queues", "q"),
-            ("batches", "Batches", "t"),
-            ("ordered", "Ordered queues", "w"),
-            ("retries", "Retries", "r"),
-            ("scheduled", "Scheduled", "s"),
-            ("dead", "Dead", "d"),
-            ("blocked", "Blocked", "p"),
-            ("keys", "Keys", "k"),
-        ),
-    ),
-    ("Plan", (("crons", "Crons", "c"),)),
-    (
-        "Look back",
-        (
-            ("metrics", "Metrics", "m"),
-            ("history", "History", "h"),
-            ("operations", "Operations", "x"),
-            ("audit", "Audit", "a"),
-        ),
-    ),
-    ("Ground", (("system", "System", "y"),)),
-)
 
 
 class Denied(Exception):
@@ -121,9 +95,9 @@ class Console:
             ProcessPages(runtime),
             self._bulk,
         ]
-        screens = Screens(runtime)
-        self._everything = screens.everything
-        self._views: dict[tuple[str, int], View] = {**screens.views}
+        self._screens = Screens(runtime)
+        self._saved = Snapshot(lambda: run(runtime.connections, saved_views(runtime.keys)), 0.0, 3.0, 0.0)
+        self._views: dict[tuple[str, int], View] = {**self._screens.views}
         deeds: dict[tuple[str, str], Deed] = {}
         for one in subjects:
             self._views |= one.views
@@ -211,7 +185,7 @@ class Console:
         return self._page(request, links, visitor, page, query, parts, began)
 
     def _look(self, parts: list[str], query: Query) -> Screen | Download:
-        if _is_act(parts):
+        if self._is_act(parts):
             page, *names, _, verb = parts
             act = self._deeds.find(page, verb, names)
             if act.form:
@@ -243,6 +217,7 @@ class Console:
             "here": parts[0] if parts else "",
             "took": None if began is None else time.perf_counter() - began,
             "pager": None,
+            "saved": [one for one in self._saved.get() if one.page == parts[0]] if parts and parts[0] in VIEWED else [],
         }
         rows, total = page.facts.get("rows"), page.facts.get("total")
         if isinstance(rows, EntryRows):
@@ -350,6 +325,14 @@ class Console:
 
     # ---- acting
 
+    def _is_act(self, parts: list[str]) -> bool:
+        """Whether an address is that of an act: ``page/name/do/verb``, with one name or two; ``page/do/verb`` where a
+        form gives the name."""
+        if len(parts) not in (3, 4, 5) or parts[-2] != "do":
+            return False
+        act = self._deeds.known.get((parts[0], parts[-1]))
+        return len(parts) > 3 or (act is not None and bool(act.fills))
+
     def _must(self, visitor: Visitor, links: Links, request: Request, role: str) -> None:
         """Denied unless the visitor has this role."""
         if visitor.role == "act" or visitor.role == role:
@@ -375,9 +358,10 @@ class Console:
         if parts == ["logout"]:
             return with_session(RedirectResponse(links("login"), 303), request, links.prefix, "")
         self._must(visitor, links, request, "act")
-        if not _is_act(parts):
+        if not self._is_act(parts):
             raise Missing("there is nothing to do at this address")
         page, *names, _, verb = parts
+        names += [form.get(one, "").strip() for one in self._deeds.find(page, verb).fills]
         act = self._deeds.find(page, verb, names)
         order = Order(visitor.name, form)
         try:
@@ -389,10 +373,12 @@ class Console:
             return self._page(request, links, visitor, screen._replace(status=422), Query({}), parts)
         if operation:
             return RedirectResponse(links("operations", operation, said=said, seal=self._access.seal(said)), 303)
-        where = {"one": names, "list": names[:1]}.get(form.get("back", act.back), [])
+        where = {"one": [page, *names], "list": [page, *names[:1]], "named": names[:1]}.get(
+            form.get("back", act.back), [page]
+        )
         before = _before(request)
-        kept = _filters(form.get("at") or (before.query if before.path == links(page, *where) else ""))
-        return RedirectResponse(links(page, *where, **kept, said=said, seal=self._access.seal(said)), 303)
+        kept = _filters(form.get("at") or (before.query if before.path == links(*where) else ""))
+        return RedirectResponse(links(*where, **kept, said=said, seal=self._access.seal(said)), 303)
 
     def _do(self, act: Deed, page: str, names: list[str], verb: str, order: Order) -> tuple[str, str]:
         """What became of it, and the number of the operation that it began."""
@@ -403,12 +389,13 @@ class Console:
             if act.begin:
                 operation, said = act.begin(order, *names)
             elif act.do:
-                said = act.do(*names, order=order) if act.asks else act.do(*names)
+                said = act.do(*names, order=order) if act.asks or act.fills else act.do(*names)
         except (Unwanted, HenchmanError) as error:
             problem = str(error)
             raise
         finally:
-            self._everything.forget()
+            self._screens.forget()
+            self._saved.forget()
             with suppress(HenchmanError):  # the first line stays then
                 run(connections, audit.end(keys, begun, said or problem, done=bool(said), operation=operation))
             facts = order.author, verb, page, visible(" ".join(names)), said or "not done"
@@ -430,11 +417,6 @@ def _status(error: Exception) -> int:
     if isinstance(error, Denied):
         return error.status
     return 404 if isinstance(error, Missing) else 409
-
-
-def _is_act(parts: list[str]) -> bool:
-    """Whether an address is that of an act: ``page/name/do/verb``, with one name or two."""
-    return len(parts) in (4, 5) and parts[-2] == "do"
 
 
 def _filters(query: str) -> dict[str, str]:

@@ -16,25 +16,29 @@ _OLDEST: Final = 2.0  # seconds that a look may be old
 
 
 class Snapshot(Generic[T]):
-    """What ``read`` returns: read afresh for whoever asks, as long as looks take little of the time; when many watch, a
-    look of up to two seconds ago is shared. Thread-safe: who asks while it is read waits for that."""
+    """What ``read`` returns: read afresh for whoever asks, as long as looks take ``share`` of the time at most; when
+    many watch, a look of up to ``oldest`` seconds ago is shared. Thread-safe: who asks while it is read waits for
+    that. ``saved``: seconds of looks that may come at once after a quiet time."""
 
-    def __init__(self, read: Callable[[], T]) -> None:
+    def __init__(
+        self, read: Callable[[], T], share: float = _SHARE, oldest: float = _OLDEST, saved: float = _SAVED
+    ) -> None:
         self._read = read
+        self._share, self._oldest, self._most = share, oldest, saved
         self._lock = threading.Lock()
         self._known: tuple[float, float, T] | None = None  # when it began to be read and was read, and what it gave
-        self._left, self._counted = _SAVED, time.monotonic()
+        self._left, self._counted = saved, time.monotonic()
 
     def get(self) -> T:
         """What it is now, or was a moment ago."""
         asked = time.monotonic()
         with self._lock:
             now = time.monotonic()
-            self._left = min(self._left + (now - self._counted) * _SHARE, _SAVED)
+            self._left = min(self._left + (now - self._counted) * self._share, self._most)
             self._counted = now
             if self._known is not None:
                 begun, ended, value = self._known
-                if begun >= asked or (self._left <= 0 and now - ended < _OLDEST):
+                if begun >= asked or (self._left <= 0 and now - ended < self._oldest):
                     return value
             try:
                 value = self._read()

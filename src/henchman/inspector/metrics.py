@@ -14,7 +14,7 @@ import math
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -34,11 +34,13 @@ from henchman.work.outcome import CAUSES
 
 __all__ = [
     "ALIVE",
+    "FAR",
     "ClassMetrics",
     "Deploy",
     "Metrics",
     "Overview",
     "Stats",
+    "UsualTime",
     "by_minutes",
     "default_label",
     "deploy_marks",
@@ -47,6 +49,8 @@ __all__ = [
     "metrics",
     "overview",
     "rates",
+    "unmark_deploy",
+    "usual_times",
 ]
 
 HISTOGRAMS_MOST = 100_000  # read at most so many, of the classes with the most time first
@@ -89,14 +93,55 @@ class ClassMetrics:
 
         ``math.inf`` beyond the last limit (335 s); None without a histogram.
         """
-        if self.histogram is None or not any(self.histogram):
-            return None
-        needed = share * sum(self.histogram)
-        for limit, count in zip((*calls.LIMITS, math.inf), self.histogram, strict=True):
-            needed -= count
-            if needed <= 0:
-                return float(limit)
-        return math.inf
+        return None if self.histogram is None else _percentile(self.histogram, share)
+
+
+def _percentile(histogram: Sequence[int], share: float) -> float | None:
+    """The limit of the counter, in ms, below which ``share`` of what a histogram counts stayed."""
+    if not any(histogram):
+        return None
+    needed = share * sum(histogram)
+    for limit, count in zip((*calls.LIMITS, math.inf), histogram, strict=True):
+        needed -= count
+        if needed <= 0:
+            return float(limit)
+    return math.inf
+
+
+FAR = 3.0  # times as long as usual: far beyond it
+
+
+class UsualTime(NamedTuple):
+    """How long runs of a class take: below how many seconds half and 95 of 100 of those that ended well stayed,
+    infinity beyond the last limit of a histogram (335 s); their ``mean``."""
+
+    half: float
+    most: float
+    mean: float
+
+    def beyond(self, taken: float | None) -> float:
+        """How many times as long as 95 of 100 runs (as the mean, where that limit is not known) a run has taken so
+        far."""
+        limit = self.mean if self.most == math.inf else self.most
+        return (taken or 0.0) / max(limit, 0.001)
+
+
+_COMPARED = 500  # classes of running jobs whose usual times are read
+
+
+def usual_times(keys: Keys, names: Iterable[str]) -> Procedure[Mapping[str, UsualTime]]:
+    """How long runs usually take, by class as people know it, of all runs of which histograms were kept since at most
+    90 days: one round trip. A class of which no run ended well is not there."""
+    wanted = list(dict.fromkeys(names))[:_COMPARED]
+    if not wanted:
+        return {}
+    totals: list[Counted] = yield calls.totals(keys, [calls.metric_name(one) for one in wanted])
+    found = {}
+    for name, one in zip(wanted, totals, strict=True):
+        half, most = _percentile(one.histogram, 0.5), _percentile(one.histogram, 0.95)
+        if half is not None and most is not None:
+            found[name] = UsualTime(half / 1000, most / 1000, one.ms / max(one.processed - one.failed, 1) / 1000)
+    return found
 
 
 class Deploy(NamedTuple):
@@ -249,6 +294,15 @@ def mark_deploy(
     first: bool = yield calls.mark_lock(keys, minute, short)
     marked = (yield calls.mark(keys, minute, short)) if first else False
     return Deploy(minute.timestamp(), short, marked)
+
+
+def unmark_deploy(keys: Keys, at: float) -> Procedure[bool]:
+    """Take the mark of a minute (Unix seconds) away, whoever set it; False when it has none."""
+    try:
+        minute = dt.datetime.fromtimestamp(at // 60 * 60, dt.UTC)
+    except (ValueError, OverflowError, OSError):
+        raise ArgumentError(f"{at!r} is no time of a deploy") from None
+    return (yield calls.unmark(keys, minute))  # type: ignore[no-any-return]
 
 
 def deploy_marks(keys: Keys, since: float, until: float) -> Procedure[list[Deploy]]:

@@ -18,6 +18,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry, checked_name
 from henchman.inspector.errors import STANDS_IN, jobs_of
+from henchman.inspector.filters import entry_filter
 from henchman.inspector.queues import Queue
 from henchman.inspector.sets import JobSet
 from henchman.kernel.text import count, shorten
@@ -79,7 +80,14 @@ class Wish(msgspec.Struct, frozen=True):
         """What it is about, in words."""
         named = {"queues": "queue", "errors": "error", "batches": "batch"}
         where = f"{named[self.place]} {self.name}" if self.place in named else self.place
-        return f"{where} with {self.text!r}" if self.text else f"all of {where}" if not self.name else where
+        if self.text:
+            return f"{where} {self.asked}"
+        return f"all of {where}" if not self.name else where
+
+    @property
+    def asked(self) -> str:
+        """What the text asks for, in words; of a queue or a batch every word is text."""
+        return f"with {self.text!r}" if self.place in ("queues", "batches") else entry_filter(self.text).words
 
 
 class OperationJson(TypedDict):

@@ -26,6 +26,7 @@ from henchman.inspector.base import (
     seconds,
     text_of,
 )
+from henchman.inspector.filters import DEFAULT_QUEUE, entry_filter
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described
 from henchman.store import jobs, leases, queues
@@ -49,7 +50,6 @@ T = TypeVar("T")
 
 PAGE = 100
 _SLICES = 20  # stretches of a thousand entries that one search of people looks at
-_DEFAULT_QUEUE = "default"  # where Sidekiq sends a payload that names no queue
 
 
 class Acted(NamedTuple):
@@ -144,10 +144,11 @@ class JobSet(Inspector):
         )
 
     def matching(self, text: str) -> Items[Entry]:
-        """Every entry whose stored text holds ``text``, in the order of the set; the server compares. For both kinds of
-        ``for``."""
-        needle = checked_text("matching", text, "which the payload holds")
-        return self._items(lambda: self._search(needle))
+        """Every entry whose stored text holds ``text``, in the order of the set; the server compares. Words such as
+        ``class:shop.charge``, ``queue:pay`` and ``error:Timeout`` in it ask for jobs that are just that. For both kinds
+        of ``for``."""
+        wanted = entry_filter(checked_text("matching", text, "which the payload holds"))
+        return self._items(lambda: self._search(wanted.needle, wanted.fits))
 
     @now
     def find(self, jid: str) -> Procedure[Entry | None]:
@@ -227,8 +228,8 @@ class JobSet(Inspector):
         moved: bool = yield queues.reschedule(self.key, stored, at)
         return moved
 
-    def _search(self, text: str) -> Pages[Entry]:
-        return pages_by_score(self.key, self._entry, newest_first=self.newest_first, text=text)
+    def _search(self, text: str, fits: Callable[[Entry], bool] | None = None) -> Pages[Entry]:
+        return pages_by_score(self.key, self._entry, newest_first=self.newest_first, text=text, fits=fits)
 
     def _act_on_all(self, change: Change) -> Procedure[Acted]:
         """Act on the first page again and again, lowest score first; what stays is stepped over."""
@@ -347,7 +348,7 @@ class JobSet(Inspector):
             forgive_deadline(job, at)
         job["enqueued_at"] = round(at * 1000) if in_ms else float(times.write(at, "seconds"))
         effects = of_payload(self._keys, entry.payload, "revived" if self.which == "dead" else "staged")
-        return jobs.Move(entry.payload, payload.encode(job), entry.queue or _DEFAULT_QUEUE, effects=effects)
+        return jobs.Move(entry.payload, payload.encode(job), entry.queue or DEFAULT_QUEUE, effects=effects)
 
     def _may_kill(self) -> Change:
         if self.which == "dead":
@@ -357,7 +358,7 @@ class JobSet(Inspector):
     def _to_dead(self, entry: Entry) -> jobs.Move:
         """Into the dead set; wrapped, when it cannot be read."""
         if entry.problem:
-            stored = payload.invalid(entry.payload, entry.problem, entry.queue or _DEFAULT_QUEUE, self._clock.now())
+            stored = payload.invalid(entry.payload, entry.problem, entry.queue or DEFAULT_QUEUE, self._clock.now())
         else:
             job = dict(entry.job)
             stored = payload.encode(job) if sanitise(job) else entry.payload
@@ -391,17 +392,19 @@ def look_at_set(
 def search_set(
     keys: Keys, which: SetName, text: str, after: int, enough: int, mask: Mask | None = None
 ) -> Procedure[Found]:
-    """The entries that hold ``text`` among 20,000 from place ``after`` on, or among the first thousand of them when
-    ``enough`` do: two round trips at most, however many there are."""
-    key, found, place = key_of_set(keys, which), list[Entry](), after
+    """The entries that fit ``text``, as ``matching`` has it, among 20,000 from place ``after`` on, or among the first
+    thousand of them when ``enough`` do: two round trips at most, however many there are."""
+    key, found, place, wanted = key_of_set(keys, which), list[Entry](), after, entry_filter(text)
     for many in (1, _SLICES - 1):
         starts = range(place, place + many * queues.SEARCHED, queues.SEARCHED)
         calls = [
-            queues.set_stretch(key, one, queues.SEARCHED, newest_first=which == "dead", text=text) for one in starts
+            queues.set_stretch(key, one, queues.SEARCHED, newest_first=which == "dead", text=wanted.needle)
+            for one in starts
         ]
         size, *stretches = yield from side_by_side(ask(queues.set_size(key)), *map(ask, calls))
         for stretch in stretches:
-            found += [Entry(one.payload, one.score, mask) for one in stretch.holding(text)]
+            held = (Entry(one.payload, one.score, mask) for one in stretch.holding(wanted.needle))
+            found += filter(wanted.fits, held)
             place += stretch.looked
             if not stretch.more:
                 return Found(found, place - after, None, size)
@@ -422,9 +425,10 @@ def pages_by_score(
     low: float = -math.inf,
     high: float = math.inf,
     text: str = "",
+    fits: Callable[[T], bool] | None = None,
 ) -> Pages[T]:
-    """Every entry of a sorted set with ``low`` ≤ score ≤ ``high`` that holds ``text``, as far as the set goes now: what
-    is moved behind its present end is not met again.
+    """Every entry of a sorted set with ``low`` ≤ score ≤ ``high`` that holds ``text`` and ``fits``, as far as the set
+    goes now: what is moved behind its present end is not met again.
 
     Each page begins with an entry that was passed already: when it does not, entries before it have gone, and the
     place is looked for again.
@@ -446,7 +450,8 @@ def pages_by_score(
             continue
         fresh = found if last is None else [one for one in found if _is_after(one, last, newest_first)]
         inside = [one for one in fresh if low <= one.score <= high]
-        yield Page(show(one) for one in inside if raw(text) in one.payload)
+        held = (show(one) for one in inside if raw(text) in one.payload)
+        yield Page(held if fits is None else filter(fits, held))
         if not page.more or len(inside) < len(fresh):
             return
         if fresh:  # who acts on what is found takes away what holds the text

@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
+from urllib.parse import parse_qsl
 
 from henchman.client.runtime import Runtime
 from henchman.cron.registry import set_paused
 from henchman.errors import ArgumentError
 from henchman.inspector.errors import mute_error, reopen_error, resolve_error
+from henchman.inspector.metrics import deploy_marks, mark_deploy, unmark_deploy
 from henchman.inspector.processes import Processes
 from henchman.inspector.queues import Queues
 from henchman.inspector.sets import Acted, JobSet, SetName
-from henchman.kernel.figures import span
+from henchman.kernel.figures import span, utc
 from henchman.kernel.text import count, visible
-from henchman.oncall import mutes
-from henchman.oncall.findings import findings
+from henchman.oncall import mutes, views
+from henchman.oncall.findings import Finding, findings
 from henchman.oncall.vitals import look
 from henchman.store.call import Procedure, run
+from henchman.store.leases import ask_time
 
-__all__ = ["Deed", "Deeds", "Missing", "Order", "Unfit", "Unwanted", "said_of_one"]
+__all__ = ["MINUTES_AGO", "Deed", "Deeds", "Missing", "Order", "Unfit", "Unwanted", "said_of_one"]
+
+T = TypeVar("T")
 
 
 class Missing(Exception):
@@ -54,7 +60,8 @@ class Deed(NamedTuple):
     operation ("": it was done at once), and what is said. ``fields``: the numbers that the
     form of the question offers, by the name of the field. ``form``: the names, what was written into it before and why
     that makes no sense → the page of a form of its own, in place of the question. ``asks``: what a line of text on the
-    form of the question is for; such a ``do`` also takes the ``order``, which has that text as ``reason``."""
+    form of the question is for; such a ``do`` also takes the ``order``, which has that text as ``reason``. ``fills``:
+    fields of the form of a page that are names behind those in the address; such a ``do`` takes the ``order`` too."""
 
     title: str
     question: str
@@ -65,6 +72,7 @@ class Deed(NamedTuple):
     fields: Mapping[str, Sequence[int]] = {}
     asks: str = ""
     form: Callable[..., Any] | None = None
+    fills: Sequence[str] = ()
 
 
 class Deeds:
@@ -94,16 +102,31 @@ class Deeds:
                 ("errors", "resolve"): Deed("Resolve", "", self._resolve, "one"),
                 ("errors", "mute"): Deed("Mute", "", self._mute, "list"),
                 ("errors", "reopen"): Deed("Reopen", "", self._reopen, "one"),
-                ("findings", "mute"): Deed(
-                    "Mute…", _MUTE, self._mute_finding, asks="Reason", fields={"hours": mutes.HOURS}
-                ),
-                ("findings", "unmute"): Deed("Unmute", "", self._unmute_finding),
                 ("crons", "run"): Deed("Run now", "", self._cron_run),
                 ("crons", "pause"): Deed("Pause", "", lambda name: self._cron(name, "pause", "is paused")),
                 ("crons", "resume"): Deed("Resume", "", lambda name: self._cron(name, "resume", "goes on")),
             }
+            | self._of_looking()
             | dict(more or {})
         )
+
+    def _of_looking(self) -> dict[tuple[str, str], Deed]:
+        """What changes nothing about jobs: findings that are muted, marks, views."""
+        return {
+            ("findings", "mute"): Deed(
+                "Mute…",
+                _MUTE,
+                self._mute_finding,
+                plan=self._plan_mute,
+                asks="Reason",
+                fields={"hours": mutes.HOURS},
+            ),
+            ("findings", "unmute"): Deed("Unmute", "", self._unmute_finding),
+            ("metrics", "mark"): Deed("Mark a deploy", "", self._mark_deploy, fills=("label",)),
+            ("metrics", "unmark"): Deed("Remove…", _UNMARK, self._unmark_deploy, plan=self._plan_unmark),
+            ("views", "save"): Deed("Save view", "", self._save_view, "named", fills=("name",)),
+            ("views", "delete"): Deed("Delete view", "", self._delete_view, "named"),
+        }
 
     def find(self, page: str, verb: str, names: Sequence[str] | None = None) -> Deed:
         """Unwanted when there is no such act, or it is not one on as many ``names``."""
@@ -172,11 +195,20 @@ class Deeds:
             raise Unwanted(f"no error is known as {visible(group)[:40]} any more")
         return f"error {visible(group)} {words}"
 
-    def _mute_finding(self, id: str, *, order: Order = NOBODY) -> str:
-        runtime, hours = self._runtime, order.form.get("hours", "1")
-        found = next((one for one in findings(*run(runtime.connections, look(runtime.keys))) if one.id == id), None)
+    def _finding(self, id: str) -> Finding:
+        """Unwanted when it is not among the findings."""
+        known = findings(*run(self._runtime.connections, look(self._runtime.keys)))
+        found = next((one for one in known if one.id == id), None)
         if found is None:
             raise Unwanted(f"there is no finding {visible(id)[:40]} any more: it has gone, or is muted")
+        return found
+
+    def _plan_mute(self, id: str) -> str:
+        return f"{visible(self._finding(id).text)} {_MUTE}"
+
+    def _mute_finding(self, id: str, *, order: Order = NOBODY) -> str:
+        runtime, hours = self._runtime, order.form.get("hours", "1")
+        found = self._finding(id)
         if hours not in map(str, mutes.HOURS):
             raise Unwanted(f"hours={visible(hours)[:40]}: say one of {', '.join(map(str, mutes.HOURS))}")
         try:
@@ -191,6 +223,52 @@ class Deeds:
             raise Unwanted(f"the finding {visible(id)[:40]} is not muted any more")
         return "it is shown again, as long as it is wrong"
 
+    def _mark_deploy(self, label: str, *, order: Order = NOBODY) -> str:
+        minutes = order.form.get("ago", "0")
+        if minutes not in map(str, MINUTES_AGO):
+            raise Unwanted(f"ago={visible(minutes)[:40]}: say one of {', '.join(map(str, MINUTES_AGO))}")
+        now = self._runtime.connections.run(ask_time(self._runtime.clock))
+        at = dt.datetime.fromtimestamp(now, dt.UTC) - dt.timedelta(minutes=int(minutes))
+        deploy = self._asked(mark_deploy(self._runtime.keys, label, at))
+        if not deploy.marked:
+            raise Unwanted(
+                f"{visible(deploy.label)} is not marked: it was a moment ago, or its minute has another mark"
+            )
+        return f"marked {visible(deploy.label)} at {utc(deploy.at)}"
+
+    def _plan_unmark(self, at: str) -> str:
+        moment = _moment(at)
+        marks = run(self._runtime.connections, deploy_marks(self._runtime.keys, moment, moment + 60))
+        if not marks:
+            raise Unwanted(f"no deploy is marked at {utc(moment)} any more")
+        return f"It is {visible(marks[0].label)}, of {utc(moment)}. {_UNMARK}"
+
+    def _unmark_deploy(self, at: str) -> str:
+        moment = _moment(at)
+        if not self._asked(unmark_deploy(self._runtime.keys, moment)):
+            raise Unwanted(f"no deploy is marked at {utc(moment)} any more")
+        return f"the mark at {utc(moment)} is gone"
+
+    def _save_view(self, page: str, name: str, *, order: Order = NOBODY) -> str:
+        try:
+            asked = dict(parse_qsl(order.form.get("query", ""), max_num_fields=20))
+        except ValueError:
+            raise Unwanted("query has too many fields to be that of a list") from None
+        view = self._asked(views.save_view(self._runtime.keys, page, name, asked, order.author))
+        return f"saved as {visible(view.name)}: everybody who looks at {visible(page)} has it"
+
+    def _delete_view(self, page: str, name: str) -> str:
+        if not self._asked(views.delete_view(self._runtime.keys, page, name)):
+            raise Unwanted(f"no view of {visible(page)[:40]} is called {visible(name)[:60]} any more")
+        return f"the view {visible(name)} is deleted"
+
+    def _asked(self, procedure: Procedure[T]) -> T:
+        """What a procedure answers; Unwanted with what makes no sense to it."""
+        try:
+            return run(self._runtime.connections, procedure)
+        except ArgumentError as error:
+            raise Unwanted(visible(str(error))) from None
+
     def _cron_run(self, name: str) -> str:
         handle = self._runtime.crons.run(name)
         return f"{visible(name)} enqueued as {handle.jid}"
@@ -198,6 +276,13 @@ class Deeds:
     def _cron(self, name: str, verb: Any, words: str) -> str:
         run(self._runtime.connections, set_paused(self._runtime.keys, name, verb))
         return f"{visible(name)} {words}"
+
+
+def _moment(text: str) -> float:
+    """The Unix time of a mark; Unwanted when it is none."""
+    if not (text.isascii() and text.isdigit() and len(text) < 12):
+        raise Unwanted(f"{visible(text)[:40]} is no moment: give the Unix time of a mark")
+    return float(text) // 60 * 60
 
 
 _TO_PROCESSES: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -208,6 +293,8 @@ _TO_PROCESSES: Final[Mapping[str, tuple[str, str, str]]] = {
 _MUTE: Final = (
     "It is not among the findings for so long, on any console, unless it becomes critical; it stands below them."
 )
+_UNMARK: Final = "No page shows it any more; what ran before and after it stays as it is."
+MINUTES_AGO: Final = (0, 5, 15, 30, 60, 120)  #: at which a deploy can be marked afterwards
 _PAUSE: Final = "No job of it starts any more, on any worker; what runs goes on."
 _WORDS: Final = {"retries": "retries", "scheduled": "scheduled jobs", "dead": "dead"}
 _DELETE: Final = ("Delete…", "It is gone for good.", "delete")

@@ -91,6 +91,7 @@ class Keys:
         self.error_traces = p + "hm:errors:traces"  # hash, 14 days: group → where it was raised, JSON
         self.error_handled = p + "hm:errors:handled"  # hash, 14 days: group → what people decided about it, JSON
         self.findings_muted = p + "hm:findings:muted"  # hash, 8 days: finding → until when, by whom, why (JSON)
+        self.views = p + "hm:views"  # hash: page/name → a saved view of a console (JSON)
         self.levels = (
             p + "hm:levels"
         )  # list, 15 min: how long queues were, a JSON a minute, the latest first; at most 12

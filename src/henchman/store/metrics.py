@@ -173,6 +173,11 @@ def mark(keys: Keys, at: dt.datetime, label: str) -> Call[bool]:
     return commands(("MULTI",), *parts, ("EXEC",), decode=lambda replies: bool(replies[-1][0]), again=True)
 
 
+def unmark(keys: Keys, at: dt.datetime) -> Call[bool]:
+    """Take the mark of a minute (UTC) away; False when it has none."""
+    return command("HDEL", keys.marks(at), stamp(at), decode=bool)
+
+
 def marks(keys: Keys, days: Sequence[dt.datetime]) -> Call[dict[float, str]]:
     """The labels of the days that ``days`` (UTC, at least one) lie in, by the Unix time of their minute."""
 

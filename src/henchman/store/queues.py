@@ -19,6 +19,7 @@ _REMOVE = load("remove")
 _CLEAR = load("clear")
 _LIST_PAGE = load("list_page")
 _SET_PAGE = load("zset_page")
+_SET_FACETS = load("zset_facets")
 _READ_EACH = load("read_each")
 _ENDS, _QUEUES_PAGE = load("queue_ends"), load("queues_page")
 CHUNK = 1000  # payloads that one call of ``clear`` takes, at most
@@ -337,6 +338,27 @@ def set_stretch(
     most = min(most, SEARCHED if text else _MOST)
     edge = "" if score is None else repr(float(score))
     return script(_SET_PAGE, [key], [first, most, int(newest_first), raw(text), edge], read, again=True)
+
+
+class SetFacets(NamedTuple):
+    """How many of ``looked`` payloads name each class, queue and error, as the names stand in JSON."""
+
+    looked: int
+    classes: Mapping[str, int]
+    queues: Mapping[str, int]
+    errors: Mapping[str, int]
+
+
+def set_facets(key: str, first: int, *, newest_first: bool = False) -> Call[SetFacets]:
+    """What up to a thousand entries from rank ``first`` on are: fewer when they have more than 4 MB."""
+
+    def counts(flat: list[Any]) -> dict[str, int]:
+        return {flat[at].decode("utf-8", "replace"): flat[at + 1] for at in range(0, len(flat), 2)}
+
+    def read(reply: Any) -> SetFacets:
+        return SetFacets(reply[0], *map(counts, reply[1:]))
+
+    return script(_SET_FACETS, [key], [first, SEARCHED, int(newest_first)], read, again=True)
 
 
 def set_page(key: str, first: int, most: int, *, newest_first: bool = False) -> Procedure[list[Member]]:

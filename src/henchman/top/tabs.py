@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -9,11 +10,14 @@ from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.inspector.base import Entry
+from henchman.inspector.metrics import FAR, UsualTime, usual_times
+from henchman.inspector.processes import Work
 from henchman.inspector.queues import why_paused
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.figures import figure, since, size, span, utc
 from henchman.oncall.findings import LOST, findings
 from henchman.oncall.vitals import FindingsLook
+from henchman.store.call import run
 
 __all__ = ["TABS", "Tab", "TabRow"]
 
@@ -106,11 +110,14 @@ def _errors(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
 
 def _busy(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
     seen = look.seen
+    names = [one.entry.name for one in seen.work[:ROWS]]
+    usual = run(runtime.connections, usual_times(runtime.keys, names))
     rows = (
         TabRow(
             f"{one.identity} {one.slot}",
             (
                 "–" if one.run_at is None else span(max(seen.at - one.run_at, 0.0)),
+                _usual(usual.get(one.entry.name), one, seen.at),
                 one.entry.name,
                 one.queue,
                 one.identity,
@@ -122,6 +129,16 @@ def _busy(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
         for one in seen.work
     )
     return _filtered(rows, text)
+
+
+def _usual(known: UsualTime | None, one: Work, at: float) -> str:
+    """How long its class usually takes, or how far beyond that it is."""
+    if known is None:
+        return "–"
+    times = known.beyond(None if one.run_at is None else at - one.run_at)
+    if times >= FAR:
+        return f"{times:,.0f} × usual"
+    return span(known.mean) if known.most == math.inf else f"< {span(known.most)}"
 
 
 def _processes(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
@@ -219,7 +236,7 @@ TABS: Final[Sequence[Tab]] = (
     Tab(
         "busy",
         "Busy",
-        ("for", "job", "queue", "process", "call"),
+        ("for", "usual", "job", "queue", "process", "call"),
         _busy,
         "Nothing runs just now.",
         {"C": "jobs cancel"},

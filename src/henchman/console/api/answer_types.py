@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NotRequired, TypedDict
 
 from henchman.console.api.failure_types import CauseJson, FailureJson
-from henchman.console.api.finding_types import FindingJson, MendJson
+from henchman.console.api.finding_types import FindingJson, MendJson, UsualJson
 from henchman.inspector.queues import QueueStateJson
 from henchman.inspector.tenants import TenantJson
 
@@ -188,12 +188,14 @@ class ProcessesJson(_Paged):
 
 
 class RunningJson(TypedDict):
-    """A job that runs, as of the last heartbeat of its process."""
+    """A job that runs, as of the last heartbeat of its process; ``usual``: null where none of its class has ended well
+    lately."""
 
     identity: str
     slot: str
     queue: str
     run_at: Moment
+    usual: UsualJson | None
     job: JobJson
 
 

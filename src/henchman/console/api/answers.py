@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
 from henchman.batch.batch import BatchStatus
@@ -14,13 +15,14 @@ from henchman.inspector.audit import AuditEntry
 from henchman.inspector.base import Entry
 from henchman.inspector.blocked import BlockedJob
 from henchman.inspector.jobs import JobStatus
-from henchman.inspector.metrics import ClassMetrics, Metrics, Overview
+from henchman.inspector.metrics import ClassMetrics, Metrics, Overview, UsualTime
 from henchman.inspector.obstacles import Explanation, Obstacle
 from henchman.inspector.ordered_id import OrderedId
 from henchman.inspector.processes import ProcessLook, ProcessState, Work
 from henchman.inspector.queues import QueueState
 from henchman.oncall.findings import Finding
 from henchman.oncall.mutes import Mute
+from henchman.oncall.views import SavedView
 from henchman.wire import jsontext, times
 
 
@@ -112,23 +114,33 @@ class ProcessLookJson(TypedDict):
     stacks: str | None
 
 
-def process_look(identity: str, one: ProcessLook) -> dict[str, Any]:
+def process_look(identity: str, one: ProcessLook, usual: Mapping[str, UsualTime], at: float) -> dict[str, Any]:
     return {
         "identity": identity,
         "process": None if one.state is None else process(one.state),
         "software": one.software,
         "lease": one.lease,
         "entombed": one.entombed,
-        "running": [running(some) for some in one.work],
+        "running": [running(some, usual, at) for some in one.work],
         "in_flight": [{"queue": queue, "jobs": many} for queue, many in one.lists],
         "memory_kb": one.memory,
         "stacks": one.stacks or None,
     }
 
 
-def running(one: Work) -> dict[str, Any]:
+def view(one: SavedView) -> dict[str, Any]:
+    return {"page": one.page, "name": one.name, "query": one.query, "by": one.by, "at": moment(one.at)}
+
+
+def running(one: Work, usual: Mapping[str, UsualTime], at: float) -> dict[str, Any]:
     facts = {"identity": one.identity, "slot": one.slot, "queue": one.queue}
-    return {**facts, "run_at": moment(one.run_at), "job": job(one.entry)}
+    known, taken = usual.get(one.entry.name), None if one.run_at is None else max(at - one.run_at, 0.0)
+    told = None
+    if known:
+        most = None if known.most == math.inf else known.most
+        told = {"half_s": None if known.half == math.inf else known.half, "most_s": most, "mean_s": known.mean}
+        told["times"] = None if taken is None else round(known.beyond(taken), 2)
+    return {**facts, "run_at": moment(one.run_at), "usual": told, "job": job(one.entry)}
 
 
 def ordered_id(one: OrderedId) -> dict[str, Any]:

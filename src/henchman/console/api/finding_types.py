@@ -1,10 +1,10 @@
-"""What the JSON API tells of what is wrong."""
+"""What the JSON API tells of what is wrong, what is usual, and what people look for."""
 
 from __future__ import annotations
 
 from typing import TypedDict
 
-__all__ = ["FindingJson", "FindingsJson", "MendJson"]
+__all__ = ["FindingJson", "FindingsJson", "MendJson", "UsualJson", "ViewJson", "ViewsJson"]
 
 
 class MendJson(TypedDict):
@@ -37,3 +37,27 @@ class FindingsJson(TypedDict):
 
     items: list[FindingJson]
     muted: list[FindingJson]
+
+
+class ViewJson(TypedDict):
+    """A saved view: what narrows the list of a page, who saved it, and when."""
+
+    page: str
+    name: str
+    query: dict[str, str]
+    by: str
+    at: str | None
+
+
+class ViewsJson(TypedDict):
+    items: list[ViewJson]
+
+
+class UsualJson(TypedDict):
+    """How long runs of a class take that end well: half of them, and 95 of 100, stay below so many seconds (null:
+    335 s is no limit of them), their mean, and how many ``times`` as long this one has taken."""
+
+    half_s: float | None
+    most_s: float | None
+    mean_s: float
+    times: float | None

@@ -29,12 +29,13 @@ from henchman.inspector.keys import key_look, keys_in, scope_states
 from henchman.inspector.obstacles import explained_with_obstacles
 from henchman.inspector.operations import OperationJson, OperationsJson, operation, operations
 from henchman.inspector.ordered import OrderedQueues, ids_with
-from henchman.inspector.processes import list_processes, list_work, look_at_process
+from henchman.inspector.processes import Work, list_processes, list_work, look_at_process
 from henchman.inspector.queues import Queues, list_queues
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.kernel.text import did_you_mean, visible
 from henchman.oncall.deeds import Deeds, Missing
 from henchman.oncall.findings import Weighed, weighed
+from henchman.oncall.views import saved_views
 from henchman.oncall.vitals import look
 from henchman.store.call import ask as ask_one
 from henchman.store.call import run, side_by_side
@@ -202,12 +203,16 @@ class JsonApi:
         found = self._run(look_at_process(self._keys, identity, self._mask))
         if found is None:
             raise Missing(f"no process {visible(identity)[:120]} is known (any more)")
-        return answers.process_look(identity, found)
+        return answers.process_look(identity, found, self._usual(found.work), self._runtime.clock.now())
+
+    def _usual(self, work: Sequence[Work]) -> Mapping[str, figures.UsualTime]:
+        return self._run(figures.usual_times(self._keys, [one.entry.name for one in work]))  # type: ignore[no-any-return]
 
     def running(self, ask: Ask) -> dict[str, Any]:
         work = self._run(list_work(self._keys, self._mask))
         some = work[ask.first : ask.first + ask.limit]
-        return ask.listed([answers.running(one) for one in some], len(work))
+        usual, at = self._usual(some), self._runtime.clock.now()
+        return ask.listed([answers.running(one, usual, at) for one in some], len(work))
 
     # ---- work
 
@@ -418,6 +423,9 @@ class JsonApi:
     def system(self, ask: Ask) -> dict[str, Any]:
         return {"items": [one.to_json() for one in examine(self._runtime.connections, self._keys)]}
 
+    def views(self, ask: Ask) -> dict[str, Any]:
+        return {"items": [answers.view(one) for one in self._run(saved_views(self._keys))]}
+
     # ---- acts
 
     def commands(self, ask: Ask) -> dict[str, Any]:
@@ -480,5 +488,6 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("operations", "Bulk work, the newest first", _API.operations, OperationsJson, _PAGED),
     Endpoint("operations/{id}", "One operation", _API.operation, OperationJson),
     Endpoint("system", "The ground under the jobs", _API.system, answer_types.SystemJson),
+    Endpoint("views", "Saved views of list pages", _API.views, finding_types.ViewsJson),
     Endpoint("acts", "What can be done", _API.commands, answer_types.ActsJson),
 )
