@@ -150,7 +150,7 @@ def test_states_of_the_pages(app: App, redis: Redis) -> None:
     assert browser.get("/errors/g7").status == 404
 
 
-@pytest.mark.parametrize(("page", "trips"), [("/errors", 2), ("/errors/g7", 1)])
+@pytest.mark.parametrize(("page", "trips"), [("/errors", 3), ("/errors/g7", 1)])  # a list: and its saved views
 def test_round_trips(app: App, monkeypatch: pytest.MonkeyPatch, page: str, trips: int) -> None:
     write(app, *[group(f"g{number}", time.time()) for number in range(60)])
     calls = list[str]()

@@ -48,7 +48,7 @@ from henchman.inspector.prometheus import CONTENT_TYPE, exposition
 from henchman.inspector.scaling import within_of
 from henchman.kernel.text import mask_url, visible
 from henchman.oncall.deeds import Deed, Deeds, Missing, Order, Unfit, Unwanted
-from henchman.oncall.views import VIEWED, saved_views
+from henchman.oncall.views import VIEWED, SavedView, saved_views
 from henchman.store.call import command, run
 
 __all__ = ["Console"]
@@ -217,7 +217,7 @@ class Console:
             "here": parts[0] if parts else "",
             "took": None if began is None else time.perf_counter() - began,
             "pager": None,
-            "saved": [one for one in self._saved.get() if one.page == parts[0]] if parts and parts[0] in VIEWED else [],
+            "saved": self._views_of(parts),
         }
         rows, total = page.facts.get("rows"), page.facts.get("total")
         if isinstance(rows, EntryRows):
@@ -227,6 +227,12 @@ class Console:
         elif isinstance(total, int):
             facts["pager"] = page_links(links, parts[0], parts[1:], query, total, more=False)
         return HTMLResponse(render(page.template, facts), page.status)
+
+    def _views_of(self, parts: list[str]) -> list[SavedView]:
+        """The saved views of a list page; of any other page none, and nothing is asked."""
+        return (
+            [one for one in self._saved.get() if [one.page] == parts] if len(parts) == 1 and parts[0] in VIEWED else []
+        )
 
     def _frame(self, request: Request, links: Links, visitor: Visitor) -> dict[str, Any]:
         """What every page shows around itself."""
