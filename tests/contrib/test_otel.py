@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -36,7 +37,7 @@ from opentelemetry.sdk.trace.sampling import (
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode
 from redis import Redis
 
-from henchman import App, ConfigError, ServerAway, Snooze, current_job
+from henchman import App, ConfigError, Failure, ServerAway, Snooze, current_job
 from henchman.contrib.otel import instrument
 from support.processes import PATHS, clean_environ
 from support.server import running_server
@@ -233,6 +234,53 @@ def test_a_time_out_of_an_async_job_is_an_error_and_a_snooze_is_none(app: App, s
     assert by_name["late"].status.status_code is StatusCode.ERROR
     assert (by_name["later"].attributes or {})["henchman.ending"] == "Snooze"
     assert by_name["later"].status.status_code is StatusCode.UNSET
+
+
+def test_each_run_has_the_cause_of_its_end(app: App, seen: Seen, redis: Redis) -> None:
+    """The same that its job has: of an async and a threaded one, by time-out, deadline, error and cancellation."""
+    seen.instrument(app)
+
+    @app.job(name="slow", retry=0)
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    @app.job(name="threaded", retry=0)
+    def threaded() -> None:
+        while True:
+            time.sleep(0.01)
+
+    @app.job(name="wrong", retry=0)
+    def wrong() -> None:
+        raise ValueError("no")
+
+    @app.job(name="no", retry=0)
+    def no() -> None:
+        raise Failure("no")
+
+    wanted = {
+        slow.using(timeout=0.1).enqueue().jid: ("timeout", "henchman.errors.JobTimeout", None),
+        slow.using(deadline=0.7).enqueue().jid: ("deadline", "henchman.errors.JobDeadline", None),
+        threaded.using(timeout=0.1).enqueue().jid: ("timeout", "henchman.errors.JobTimeout", None),
+        threaded.using(deadline=0.7).enqueue().jid: ("deadline", "henchman.errors.JobDeadline", None),
+        wrong.enqueue().jid: ("error", "ValueError", None),
+        no.enqueue().jid: (None, "henchman.errors.Failure", None),
+    }
+    called_off = slow.enqueue().jid
+    wanted[called_off] = ("cancelled", None, "JobCancelled")
+    with working(app):
+        until(lambda: len(seen.ran) == 6, "all but one have ended")
+        app.cancel(called_off)
+        until(lambda: len(seen.ran) == 7, "so has that")
+        until(lambda: redis.zcard("dead") == 5, "their ends are on the server")
+    names = ("henchman.cause", "error.type", "henchman.ending")
+    spans = {one.attributes["messaging.message.id"]: one.attributes for one in seen.ran if one.attributes}
+    assert {jid: tuple(one.get(name) for name in names) for jid, one in spans.items()} == wanted
+    stored = {one["jid"]: one.get("error_cause", "error") for one in jobs_in(redis, "dead")}
+    assert stored == {jid: cause for jid, (cause, error, _) in wanted.items() if cause and error}
+    counted = {one.attributes.get("henchman.cause"): 0 for one in seen.points("messaging.client.consumed.messages")}
+    for one in seen.points("messaging.client.consumed.messages"):
+        counted[one.attributes.get("henchman.cause")] += one.value
+    assert counted == {"timeout": 2, "deadline": 2, "error": 1, "cancelled": 1, None: 1}
 
 
 def test_a_batch_is_named_by_its_runs_and_their_links(app: App, seen: Seen) -> None:

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,11 +82,36 @@ def test_one_event_a_death_with_group_and_tags(app: App, sentry: Kept, redis: Re
         "jid": handle.jid,
         "attempt": "3",
         "henchman.dead": "true",
+        "henchman.cause": "error",
     }
     assert event["exception"]["values"][-1]["value"] == "order 17 was refused"
     assert event["exception"]["values"][-1]["mechanism"]["type"] == "henchman"
     assert event["contexts"]["henchman"]["args"] == [17]
     assert event["transaction"] == "pay"
+
+
+def test_an_event_has_the_cause_of_the_death(app: App, sentry: Kept, redis: Redis) -> None:
+    instrument(app)
+
+    @app.job(name="slow", retry=0)
+    def slow() -> None:
+        while True:
+            time.sleep(0.01)
+
+    @app.job(name="wrong", deadline=60, retry=5, retry_in=3600)
+    def wrong() -> None:
+        raise ValueError("no")
+
+    wanted = {
+        slow.using(timeout=0.1, retry=False).enqueue().jid: ("timeout", "JobTimeout"),
+        slow.using(deadline=0.7).enqueue().jid: ("deadline", "JobDeadline"),
+        wrong.enqueue().jid: ("deadline", "ValueError"),  # its retry would come too late
+    }
+    with working(app):
+        until(lambda: len(sentry.events) == 3, "each is told")
+    events = {one["tags"]["jid"]: one for one in sentry.events}
+    told = {jid: (one["tags"]["henchman.cause"], one["exception"]["values"][-1]["type"]) for jid, one in events.items()}
+    assert told == wanted
 
 
 def test_by_choice_each_failure_and_neither_a_snooze_nor_a_business_failure(

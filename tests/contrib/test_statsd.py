@@ -114,6 +114,35 @@ def test_statsd_has_them_in_the_names_and_gauges_tell_of_queues(app: App, agent:
         until(lambda: agent.has("shop.processes:1|g"), "and the processes")
 
 
+@pytest.mark.parametrize("dialect", ["statsd", "dogstatsd"])
+def test_each_end_that_has_a_cause_is_told_with_it(app: App, agent: Agent, redis: Redis, dialect: Any) -> None:
+    instrument(app, address(agent), dialect=dialect, gauges=False)
+
+    @app.job(name="slow", retry=0)
+    def slow(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            time.sleep(0.01)
+
+    @app.job(name="wrong", retry=0)
+    def wrong() -> None:
+        raise ValueError("no")
+
+    slow.enqueue(0)
+    for ends in ({"timeout": 0.1}, {"deadline": 0.7}):
+        slow.using(**ends).enqueue(60)
+    wrong.enqueue()
+    late = slow.using(deadline=0.05).enqueue(0)
+    until(lambda: app.clock.now() > app.job_status(late.jid).created_at + 0.1, "that is over before it could start")
+    with working(app):
+        until(lambda: len([one for one in agent.lines if "ended_by" in one]) == 4, "four are told")
+        until(lambda: redis.zcard("dead") == 3, "three are dead")
+    form = "henchman.jobs.ended_by:1|c|#job:{},queue:default,cause:{}"
+    form = form if dialect == "dogstatsd" else "henchman.jobs.ended_by.{}.default.{}:1|c"
+    wanted = [("slow", "timeout"), ("slow", "deadline"), ("slow", "deadline"), ("wrong", "error")]
+    assert sorted(one for one in agent.lines if "ended_by" in one) == sorted(form.format(*one) for one in wanted)
+
+
 def arrived(app: App, agent: Agent) -> list[str]:
     app.enqueue("Later")
     return agent.lines

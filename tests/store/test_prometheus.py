@@ -16,7 +16,8 @@ from henchman.inspector.queues import QueueState
 from henchman.inspector.scaling import Pace, checked_within, pace, wanted_slots
 from henchman.store import leases
 from henchman.store.call import run
-from henchman.store.metrics import Counted, bucket_of, flush
+from henchman.store.metrics import CAUSES_COUNTED, Counted, bucket_of, flush
+from henchman.work.outcome import CAUSES
 from support.store import Store
 
 NOW = dt.datetime.now(dt.UTC)
@@ -61,6 +62,28 @@ def test_counters_of_a_job_add_up_over_the_hours(store: Store) -> None:
     assert seen['henchman_job_duration_seconds_count{job="Mail"}'] == 4
     assert seen['henchman_job_duration_seconds_sum{job="Mail"}'] == pytest.approx(400.05)
     assert store.ask("TTL", store.keys.total("Mail")) > 89 * 86400
+
+
+def test_failures_by_cause_add_up_and_those_from_before_are_errors(store: Store) -> None:
+    store.ask("BITFIELD", store.keys.total("Mail"), "SET", "i64", "#0", 9, "SET", "i64", "#1", 4)  # of an older version
+    store.ask("ZADD", store.keys.totals, NOW.timestamp(), "Mail")
+    assert {name: one for name, one in told(store).items() if "by_cause" in name} == {
+        'henchman_job_failures_by_cause_total{job="Mail",cause="error"}': 4
+    }
+    for _ in range(2):
+        wrote(store, Mail=Counted(5, 4, 0, (), {"timeout": 2, "limit": 1, "unheard": 1}), Fine=counted(10))
+    seen = told(store)
+    assert {name: one for name, one in seen.items() if "by_cause" in name} == {
+        'henchman_job_failures_by_cause_total{job="Mail",cause="error"}': 6,
+        'henchman_job_failures_by_cause_total{job="Mail",cause="timeout"}': 4,
+        'henchman_job_failures_by_cause_total{job="Mail",cause="limit"}': 2,
+    }
+    assert seen['henchman_job_failures_total{job="Mail"}'] == 12
+    assert seen['henchman_job_duration_seconds_count{job="Mail"}'] == 0
+
+
+def test_each_cause_that_there_is_has_its_place() -> None:
+    assert {"error", *CAUSES_COUNTED} == set(CAUSES)
 
 
 def test_what_did_not_run_for_90_days_is_forgotten(store: Store) -> None:

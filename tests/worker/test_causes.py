@@ -74,6 +74,18 @@ def test_a_time_out_is_told_everywhere(app: App, redis: Redis) -> None:
     assert (counted.processed, counted.failed, counted.causes) == (2, 2, {"timeout": 1})
 
 
+def test_a_job_that_is_neither_retried_nor_kept_is_counted_by_its_cause(app: App, redis: Redis) -> None:
+    slow = define(app)
+    slow.using(retry=False).enqueue("sleep")
+    slow.using(retry=False).enqueue("error")
+    heard = Heard(app, "job_failed")
+    with working(app):
+        until(lambda: len(heard["job_failed"]) == 2, "both are gone")
+    (counted,) = app.metrics(name="slow").classes
+    assert (counted.failed, counted.causes) == (2, {"timeout": 1})
+    assert redis.zcard("dead") == 0
+
+
 def test_an_ordered_claim_has_the_cause_of_its_worst_id(app: App, redis: Redis) -> None:
     @app.ordered(queue="products", name="sync", timeout=0.2, retry_in=3600.0)
     def sync(claim: dict[str, list[Any]]) -> None:

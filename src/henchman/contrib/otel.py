@@ -7,7 +7,6 @@ fields ``traceparent`` and ``tracestate`` of the payload. Names are those of the
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
@@ -16,8 +15,8 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-from henchman.contrib.runs import NO_ERRORS, job_name, job_of
-from henchman.errors import ConfigError, JobTimeout
+from henchman.contrib.runs import NO_ERRORS, cause_of_end, end_of, job_name, job_of
+from henchman.errors import ConfigError
 from henchman.kernel.text import words_of
 from henchman.wire.secret import NO_SECRETS, without_secrets
 from henchman.work.current import CurrentJob
@@ -230,12 +229,15 @@ class _TracedRuns:
         contexts.detach(token)
         facts = self._known(run)
         if error is not None:
-            kind = _kind(run, error)
-            if kind is None:
-                span.set_attribute("henchman.ending", type(error).__name__)
+            end = end_of(run, error)
+            if cause := cause_of_end(end):
+                span.set_attribute("henchman.cause", cause)
+                facts = facts | {"henchman.cause": cause}
+            if isinstance(end, NO_ERRORS):
+                span.set_attribute("henchman.ending", type(end).__name__)
             else:
-                facts = facts | {"error.type": _name(kind)}
-                _record(span, run, error, kind)
+                facts = facts | {"error.type": _name(type(end))}
+                _record(span, run, error, type(end))
         span.end()
         self._consumed.add(1, facts)
         self._duration.record(_now() - began, facts)
@@ -285,18 +287,6 @@ def _carried(span: Span) -> dict[str, str]:
 def _name(kind: type[BaseException]) -> str:
     """The name of an error by the conventions: with its module, unless it is Python's own."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-
-
-def _kind(run: CurrentJob, error: BaseException) -> type[BaseException] | None:
-    """The class of what went wrong; None when nothing did. A time-out cancels an async job."""
-    if isinstance(error, NO_ERRORS):
-        return None
-    if isinstance(error, asyncio.CancelledError):
-        if run.deadline is not None and time.monotonic() >= run.deadline:
-            return JobTimeout
-        if run.cancelled or run.stopping:
-            return None
-    return type(error)
 
 
 def _record(span: Span, run: CurrentJob, error: BaseException, kind: type[BaseException]) -> None:

@@ -6,7 +6,6 @@ event processor on the scope of each run looks through all that is sent in it, a
 
 from __future__ import annotations
 
-import asyncio
 import os
 import re
 import time
@@ -16,12 +15,13 @@ from contextvars import ContextVar
 from traceback import walk_tb
 from typing import Any, NamedTuple, cast
 
-from henchman.contrib.runs import NO_ERRORS, job_name, job_of
+from henchman.contrib.runs import NO_ERRORS, end_of, job_name, job_of
 from henchman.errors import ConfigError, PoisonPill
 from henchman.kernel.text import words_of
 from henchman.wire.secret import MASK, NO_SECRETS, Secrets
 from henchman.work.current import CurrentJob
 from henchman.work.failures import MESSAGE, Failures
+from henchman.work.outcome import cause_of
 
 try:
     import sentry_sdk
@@ -122,11 +122,8 @@ class _Scopes:
         try:
             yield
             status = "ok"
-        except NO_ERRORS:
-            status = "ok"
-            raise
-        except asyncio.CancelledError:
-            status = "ok" if run.stopping or run.cancelled else "error"
+        except BaseException as error:
+            status = "ok" if isinstance(end_of(run, error), NO_ERRORS) else "error"
             raise
         finally:
             if os.getpid() == pid:  # not in a child that the job forked: the run is its parent's
@@ -184,7 +181,7 @@ class _Reporter:
             mechanism = {"type": "henchman", "handled": False}
             event, hint = event_from_exception(error, client_options=options, mechanism=mechanism)
             event["fingerprint"] = ["henchman", str(job.get("error_group") or self._group(job, error))]
-            event["tags"] = _tags(job, queue, attempt) | {"henchman.dead": str(dead).lower()}
+            event["tags"] = _tags(job, queue, attempt) | _ending(job, error, dead)
             known = {name: job[name] for name in ("jid", "class", "args", "kwargs", "retry_count") if name in job}
             event["contexts"] = {"henchman": known | {"queue": queue, "attempt": attempt}}
             if not own or MASK in repr((job.get("args"), job.get("kwargs"))):
@@ -203,6 +200,13 @@ def _tags(job: Mapping[str, Any], queue: str, attempt: int) -> dict[str, str]:
     batch = ours.get("batch") if isinstance(ours, dict) else None
     found = {"job": job_name(job), "queue": queue, "jid": str(job.get("jid") or ""), "attempt": str(attempt)}
     return found | ({"batch": batch} if isinstance(batch, str) else {})
+
+
+def _ending(job: Mapping[str, Any], error: BaseException, dead: bool) -> dict[str, str]:
+    """Whether a job is dead, and why: that its next attempt would come after its deadline, the error does not say."""
+    over = dead and job.get("error_cause") == "deadline"
+    cause = "deadline" if over else cause_of("dead", error)
+    return {"henchman.dead": str(dead).lower(), "henchman.cause": cause}
 
 
 def _slug(name: str) -> str:

@@ -144,7 +144,7 @@ class _Lines:
         self._tags = [f"{_word(name)}:{_value(value)}" for name, value in tags.items()]
         self._rate = rate
         self._sampled = f"|@{rate:g}" if rate < 1 else ""
-        self._known: dict[str, set[str]] = {"job": set(), "queue": set()}
+        self._known: dict[str, set[str]] = {"job": set(), "queue": set(), "cause": set()}
 
     @property
     def chosen(self) -> bool:
@@ -273,6 +273,8 @@ class _Ends:
             yield lines.count("jobs.failed", 1, **about)
         if outcome.ending in _DEAD:
             yield lines.count("jobs.dead", 1, **about)
+        if outcome.cause:
+            yield lines.count("jobs.ended_by", 1, **about, cause=outcome.cause)
 
 
 class _Gauges:

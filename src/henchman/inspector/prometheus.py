@@ -204,6 +204,12 @@ def _classes(seen: _Readings) -> Iterator[str]:
     yield from (f"henchman_job_runs_total{label}}} {one.processed}\n" for label, one in labels)
     yield _head("job_failures_total", "counter", "Runs of a job so far that raised.")
     yield from (f"henchman_job_failures_total{label}}} {one.failed}\n" for label, one in labels)
+    yield _head("job_failures_by_cause_total", "counter", "The same by what ended them, once that has happened.")
+    for label, one in labels:
+        errors = max(one.failed - sum(one.causes.values()), 0)
+        for cause, many in {"error": errors, **one.causes}.items():
+            if many:
+                yield f'henchman_job_failures_by_cause_total{label},cause="{cause}"}} {many}\n'
     name = "henchman_job_duration_seconds"
     yield _head("job_duration_seconds", "histogram", "How long runs took that did not raise.")
     for label, one in labels:

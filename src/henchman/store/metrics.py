@@ -35,7 +35,10 @@ _MARK_LOCK = 60
 _STAMP = "%Y-%m-%dT%H:%M:00Z"
 _NAME_MOST = 200
 _COUNTERS = len(LIMITS) + 1
+#: causes that are counted for ever, beside errors, by their place behind the figures of a class: new ones go last
+CAUSES_COUNTED = ("timeout", "deadline", "crash", "hang", "memory", "stop", "cancelled", "poison", "limit")
 _FIGURES = 3 + _COUNTERS
+_ALL = _FIGURES + len(CAUSES_COUNTED)
 
 
 class Counted(NamedTuple):
@@ -89,12 +92,21 @@ def flush(keys: Keys, at: dt.datetime, counts: Mapping[str, Counted], which: Seq
 def _summing(keys: Keys, now: float, counts: Mapping[str, Counted]) -> Iterator[tuple[Arg, ...]]:
     """Add ``counts`` to what ran of each class so far."""
     for name, one in counts.items():
-        key, figures = keys.total(name), (one.processed, one.failed, one.ms, *one.histogram)
+        key, figures = keys.total(name), _figures(one)
         added = [part for i, number in enumerate(figures) if number for part in ("INCRBY", "i64", f"#{i}", number)]
         yield ("BITFIELD", key, *added)
         yield ("EXPIRE", key, _TOTAL_LIFE)
     yield ("ZADD", keys.totals, *(part for name in counts for part in (now, name)))
     yield ("ZREMRANGEBYSCORE", keys.totals, "-inf", now - _TOTAL_LIFE)
+
+
+def _figures(one: Counted) -> list[int]:
+    """What is added to what ran of a class so far, each in its place."""
+    figures = [one.processed, one.failed, one.ms, *one.histogram]
+    if one.causes:
+        figures += [0] * (_FIGURES - len(figures))
+        figures += (one.causes.get(cause, 0) for cause in CAUSES_COUNTED)
+    return figures
 
 
 def total_names(keys: Keys) -> Call[list[str]]:
@@ -110,8 +122,9 @@ def totals(keys: Keys, names: Sequence[str]) -> Call[list[Counted]]:
 
 
 def _total(stored: bytes | None) -> Counted:
-    figures = struct.unpack(f">{_FIGURES}q", (stored or b"")[: 8 * _FIGURES].ljust(8 * _FIGURES, b"\0"))
-    return Counted(figures[0], figures[1], figures[2], figures[3:])
+    figures = struct.unpack(f">{_ALL}q", (stored or b"")[: 8 * _ALL].ljust(8 * _ALL, b"\0"))
+    causes = {cause: number for cause, number in zip(CAUSES_COUNTED, figures[_FIGURES:], strict=True) if number}
+    return Counted(figures[0], figures[1], figures[2], figures[3:_FIGURES], causes)
 
 
 def _histogram_keys(keys: Keys, name: str, at: dt.datetime, which: Sequence[Form]) -> list[str]:

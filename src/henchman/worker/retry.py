@@ -138,6 +138,7 @@ class RetryPolicy:
         if retry is None:
             retry = known.retry
         if retry is False and not isinstance(error, Kill):
+            unit.cause = cause_of("gone", error)
             self.died(job, error)
             return Outcome("gone", reason=reason, error=error)
         job["error_group"] = group
