@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from henchman.batch.batch import Batch, BatchStatus
     from henchman.batch.options import WorkflowKeywords
     from henchman.batch.workflow import Workflow
+    from henchman.client.places import Place
     from henchman.console.guard import Authorize
     from henchman.console.site import Console
     from henchman.cron.registry import CronRegistry
@@ -54,6 +55,7 @@ if TYPE_CHECKING:
     from henchman.inspector.queues import Queues
     from henchman.inspector.sets import JobSet, SetName
     from henchman.iterable.job import ClassDecorator, FunctionDecorator
+    from henchman.limits.kinds import Concurrent
     from henchman.ordered.definition import DerivingJob, OrderedJob
     from henchman.outbox.write import Outbox
     from henchman.store.aconnection import AsyncConnections
@@ -512,6 +514,22 @@ class App:
         from henchman.inspector.limits import Limits
 
         return Limits(self)
+
+    def limit(
+        self,
+        limit: str | Concurrent,
+        *,
+        by: str | int | tuple[str | int, ...] | None = None,
+        wait: float | timedelta | None = None,
+    ) -> Place:
+        """A place of a limit outside of jobs: ``with app.limit("bank"):``, or ``async with``.
+
+        ``by``: whose, where each value has a limit of its own. ``wait``: seconds or a timedelta to wait for it at most,
+        for ever where it is left out; then LimitReached. A program that dies gives its place back with its lease.
+        """
+        from henchman.client.places import Place
+
+        return Place(self, limit, by, wait)
 
     @property
     def processes(self) -> Processes:

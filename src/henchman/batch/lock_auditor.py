@@ -72,6 +72,8 @@ class LockAuditor:
         runner, keys, due = self._runtime.connections, self._runtime.keys, list[Doubt]()
         for one in full:
             for holder in runner.run(limits.holders(keys, one.scope, one.name)):
+                if holder.program:  # it is given back when its lease lapses
+                    continue
                 member = one.member + b"\n" + holder.jid.encode("utf-8", "replace")
                 due.append(one._replace(member=member, jid=holder.jid, since=holder.since))
         due = [one for one in due if _age(one, now) >= OLD and self._is_due(one)][:MOST]

@@ -82,13 +82,18 @@ def _lines(look: LimitLook) -> list[Any]:
     return lines
 
 
+def _holder(one: PlaceHolder) -> str:
+    waits = " waits, and has the next one" if one.waits else ""
+    return f"program {visible(one.program)}{waits}" if one.program else visible(one.jid)
+
+
 _PARTS: dict[str, Callable[[PartSize], Any]] = {
     "value": lambda one: visible(shorten(one.by, 80)) or _NOBODY,
     "taken>": lambda one: one.used,
     "waiting>": lambda one: one.waiting,
 }
 _HOLDERS: dict[str, Callable[[PlaceHolder], Any]] = {
-    "has a place!": lambda one: f"outside of a job ({one.jid[1:]})" if one.jid.startswith("~") else visible(one.jid),
+    "has a place!": _holder,
     "since": lambda one: ago(one.since),
 }
 

@@ -24,7 +24,7 @@ from henchman.wire.jsontext import EncodeError
 from henchman.wire.payload import encode
 from henchman.wire.secret import is_sealed
 
-__all__ = ["KeyRule", "Keyed", "keyed", "limits_by_value", "mark_of"]
+__all__ = ["KeyRule", "Keyed", "keyed", "limit_value", "limits_by_value", "mark_of"]
 
 LONGEST: Final = 200  # bytes of a key; of a longer one the beginning and a digest
 _HEAD: Final = 160
@@ -97,9 +97,7 @@ class KeyRule:
             ) from None
         if self._hides:
             return "#" + _digest(f"{self.scope}\n".encode() + raw)
-        if len(raw) > LONGEST:
-            return f"{raw[:_HEAD].decode('utf-8', 'ignore')}#{_digest(raw)}"
-        return text
+        return _cut(raw)
 
     def _called(self, values: list[Any], named: dict[str, Any]) -> str:
         args, kwargs = self._signature.binding.filled(*self._signature.decode(values, named))
@@ -131,6 +129,25 @@ class _LimitRule(KeyRule):
     """Whose a limit is that each value of something has for itself."""
 
     option, without = "by", "one would be under one limit"
+
+
+def limit_value(limit: str, by: Any) -> str:
+    """Whose a limit is, as a job with the value ``by`` has it: a text, an integer, or a tuple of them."""
+    parts = by if isinstance(by, tuple) and len(by) > 1 else (by,)
+    if not all(isinstance(one, (str, int)) and not isinstance(one, bool) and one != "" for one in parts):
+        raise ArgumentError(f"app.limit({limit!r}, by={as_shown(by, 80)}): give a text, an integer, or a tuple of them")
+    try:
+        texts = [one if isinstance(one, str) else jsontext.canonical(one).decode() for one in parts]
+        return _cut((texts[0] if len(texts) == 1 else jsontext.encode(texts).decode()).encode())
+    except (EncodeError, UnicodeEncodeError):
+        raise ArgumentError(f"app.limit({limit!r}, by={as_shown(by, 80)}): no job has such a value") from None
+
+
+def _cut(raw: bytes) -> str:
+    """A key as it travels: of a long one the beginning and a digest."""
+    if len(raw) > LONGEST:
+        return f"{raw[:_HEAD].decode('utf-8', 'ignore')}#{_digest(raw)}"
+    return raw.decode()
 
 
 def _digest(raw: bytes) -> str:

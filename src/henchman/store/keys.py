@@ -99,6 +99,9 @@ class Keys:
         self.limits = p + "hm:limits"  # hash: limit → "<kind> <n> <per> <n> <per>", as it is and as code says
         self.slots = p + "hm:slots:"  # see places()
         self.rates = p + "hm:rate:"  # see rate()
+        self.programs = (
+            p + "hm:programs"
+        )  # zset: "<lease>\n<limit>\n<by>" of who has a place outside of jobs, by its end
         self.limited = p + "hm:limited:"  # see taken()
         self.cron_seen = p + "hm:cron:seen"  # string: the time until which every tick was dealt with
 
@@ -238,7 +241,7 @@ class Keys:
 
     def places(self, name: str, by: str) -> str:
         """hash: who has a place of a limit → "<token> <since>", until the job has ended; a jid, or "~" and the lease of
-        who has it outside of a job."""
+        a program, whose token is below zero while it waits for the next place."""
         return f"{self.slots}{name}:{by}"
 
     def taken(self, name: str) -> str:

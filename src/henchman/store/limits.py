@@ -10,14 +10,18 @@ from henchman.store.keys import Keys
 
 __all__ = [
     "KINDS",
+    "Entered",
     "InLine",
     "LimitSize",
     "PartSize",
     "PlaceHolder",
     "declare",
+    "enter",
     "hand",
     "holders",
     "in_line",
+    "leave",
+    "leave_lapsed",
     "limit_line",
     "line",
     "parts",
@@ -30,6 +34,8 @@ __all__ = [
 _SET = load("limit_set")
 _HAND = load("limit_hand")
 _DECLARE = load("limit_declare")
+_ENTER = load("limit_enter")
+_LEAVE = load("limit_leave")
 
 #: letter → what people call a kind of limit
 KINDS: Final = {"c": "concurrent", "l": "leaky", "w": "window", "b": "bucket", "p": "points"}
@@ -178,11 +184,21 @@ def in_line(keys: Keys, asked: Sequence[tuple[str, str, str]]) -> Call[list[InLi
 
 
 class PlaceHolder(NamedTuple):
-    """Who has a place: a job, or with "~" the lease of who has it outside of jobs; since when (Unix seconds)."""
+    """Who has a place: a job, or with "~" the lease of a program; since when (Unix seconds)."""
 
     jid: str
     token: int
     since: float
+
+    @property
+    def program(self) -> str:
+        """Of a program ``<host>:<pid>``; empty of a job."""
+        return self.jid[1:].rpartition(":")[0] if self.jid.startswith("~") else ""
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is a program that has no place yet, and is given the next."""
+        return self.token < 0
 
 
 def holders(keys: Keys, name: str, by: str) -> Call[list[PlaceHolder]]:
@@ -208,3 +224,39 @@ def line(keys: Keys, name: str, by: str, most: int) -> Call[list[str]]:
     return command(
         "ZRANGE", keys.awaits(limit_line(name, by)), 0, most - 1, decode=lambda reply: [_text(one) for one in reply]
     )
+
+
+class Entered(NamedTuple):
+    """How a program stands that asked for a place: "has", "waits", "lost" (it had one); "c" to "p": the limit is of
+    this kind, "": there is no such limit. ``number``: what to ask with from then on."""
+
+    state: str
+    number: int
+
+
+def enter(
+    keys: Keys, lease: str, name: str, by: str, n: int | None, number: int, lease_ms: int, *, has: bool = False
+) -> Call[Entered]:
+    """A program with this ``lease`` asks for a place, or renews its lease. ``n``: of how many, where Redis does not
+    know the limit; ``number``: 0 at first; ``has``: it was told that it has its place."""
+
+    def read(reply: Any) -> Entered:
+        status, more = reply
+        return Entered(_text(more), 0) if status == 2 else Entered(("waits", "has", "", "lost")[status], int(more))
+
+    args: list[Arg] = [lease, name, by, -1 if n is None else n, number, lease_ms, int(has)]
+    return script(_ENTER, [keys.queues], args, read, again=True)
+
+
+def leave(keys: Keys, lease: str, name: str, by: str) -> Call[bool]:
+    """A program gives its place back, or waits no longer: the next in line has it."""
+    return script(_LEAVE, [keys.queues], [f"{lease}\n{name}\n{by}"], bool, again=True)
+
+
+def leave_lapsed(keys: Keys) -> Call[list[PlaceHolder]]:
+    """Programs that did not renew their leases give their places back; which did, at most a hundred."""
+
+    def read(reply: Any) -> list[PlaceHolder]:
+        return [PlaceHolder(_text(one).partition("\n")[0], 0, 0.0) for one in reply]
+
+    return script(_LEAVE, [keys.queues], [""], read, again=True)

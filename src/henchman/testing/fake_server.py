@@ -274,6 +274,10 @@ class FakeServer:
             self._take(self._batches.let_go(self._batches.keys.needs.cancel(jid)))
             self.cancelled.add(jid)
             return 0
+        if is_script(call, "limit_enter"):
+            return [1, 0]  # who asks is alone: nobody else has a place
+        if is_script(call, "limit_leave"):
+            return []
         if is_script(call, "due"):
             return self._due(now)
         if is_script(call, "move"):

@@ -24,7 +24,7 @@ from henchman.errors import PayloadError, ServerAway, ServerError
 from henchman.kernel.clock import awake
 from henchman.kernel.text import described, shorten, visible
 from henchman.kernel.threads import Ticker
-from henchman.store import batches, jobs, leases, ordered
+from henchman.store import batches, jobs, leases, limits, ordered
 from henchman.store.call import Arg, Runner, command, commands
 from henchman.store.leases import LIFELINE_MS, Leader
 from henchman.store.queues import list_page
@@ -376,6 +376,7 @@ class Lifeline(Ticker):
         if sweep:
             self._swept = started
             self._sweep(failed)
+            self._free_programs()
         took = awake() - started
         self.leader.lease_ms = max(LIFELINE_MS, int(4000 * took))  # a look that takes long keeps its turn
         return max(0.0, LOOK - took)
@@ -505,6 +506,11 @@ class Lifeline(Ticker):
             self._sweep_one(name, since[name], lists[name], [one for one in lists[name] if one in filled])
 
         self._announce_failures(apart(sweep, [name for name in names if name not in failed])[1])
+
+    def _free_programs(self) -> None:
+        """Places that programs had outside of jobs, who are dead."""
+        for one in self._runtime.connections.run(limits.leave_lapsed(self._runtime.keys)):
+            self._runtime.events.emit("rescued", identity=one.jid.removeprefix("~"), count=0)
 
     def _sweep_one(self, name: str, buried: float, lists: list[str], filled: list[str]) -> None:
         runner, keys = self._runtime.connections, self._runtime.keys

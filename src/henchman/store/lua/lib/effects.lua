@@ -79,7 +79,7 @@ local function prepare_effects()
     redis.call('PUBLISH', effect[5], '1')
   end
   return {needing = needing, let_go = let_go, parked_row = parked_row, lock_holder = lock_holder, hand_on = hand_on,
-    hand_slots = hand_slots}
+    hand_slots = hand_slots, slot_free = slot_free}
 end
 
 local function kinds_of_effects()

@@ -64,6 +64,7 @@ local function key(name)
     slots = 'hm:slots:',
     limited = 'hm:limited:',
     rates = 'hm:rate:',
+    programs = 'hm:programs',
     ordered_queues = 'hm:ordered',
     ordered = 'hm:ordered:',
     fair_queues = 'hm:fair',
