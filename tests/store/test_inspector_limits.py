@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from henchman import App, Concurrent, Leaky
 from henchman.cli.main import henchman
 from henchman.errors import ArgumentError, DefinitionError
+from henchman.inspector.doctor import examine
 from support.store import Store
 from support.worker import Heard, until, working
 
@@ -168,3 +169,22 @@ def test_limits_that_mean_nothing(bank: Bank, limits: object, said: str) -> None
     with pytest.raises(DefinitionError) as caught:
         bank.app.job(name="other", limits=limits)(other).enqueue(1)
     assert said in str(caught.value)
+
+
+def test_jobs_that_wait_beside_free_places_are_found_and_the_command_lets_them_go(store: Store, bank: Bank) -> None:
+    def check() -> tuple[str, str, str]:
+        [one] = [one for one in examine(store.connections, store.keys) if one.name == "limits"]
+        return one.verdict, one.text, one.advice
+
+    assert check() == ("ok", "none", "")
+    with working(bank.app):
+        full(bank)
+        assert check() == ("ok", "2 limits, for which 4 jobs wait", "")
+        store.ask("DEL", store.keys.places("bank", "x"))
+        told = "henchman limits set bank 2 lets them go on"
+        assert check() == ("warn", "4 jobs waiting for bank beside free places", told)
+        assert run(store, *told.partition(" lets")[0].split()[1:]).exit_code == 0
+        until(lambda: len(bank.began) == 6, "two more of x run")
+        assert check() == ("ok", "2 limits, for which 2 jobs wait", "")
+        bank.go.set()
+        until(lambda: len(bank.began) == 8, "all ran")

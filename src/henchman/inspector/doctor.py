@@ -5,6 +5,7 @@ Commands that the server forbids (INFO and CONFIG often are, at a hosting servic
 
 from __future__ import annotations
 
+import shlex
 import statistics
 import time
 from collections.abc import Container, Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.base import Entry, server_facts
 from henchman.inspector.blocked import BlockedJob, blocked_jobs, blocked_rows, stuck_since
+from henchman.inspector.limits import LimitState, limit_states
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
 from henchman.kernel.text import count, shorten, visible
@@ -75,7 +77,7 @@ class Check(NamedTuple):
 
 def examine(runner: Runner, keys: Keys, pings: int = _PINGS, blocked: int = _BLOCKED_MOST) -> list[Check]:
     """Every check, in three round trips beside ``pings``; one more for each hundred of at most ``blocked`` blocked jobs
-    that are looked at. ServerAway when there is no server to check."""
+    that are looked at, and three for each of at most a hundred limits. ServerAway when there is no server to check."""
     return [*run(runner, _examined(keys, _times(runner, pings), blocked))]
 
 
@@ -99,12 +101,21 @@ def _examined(keys: Keys, taken: Sequence[float], most: int) -> Procedure[Iterat
         server.paused_queues(),
         server.fair_queues(),
         server.blocked_jobs(most),
+        server.limits(),
         server.lost_processes(),
         server.record(),
         server.rights(),
     )
     names = ("server version", "eviction policy", "persistence", "memory", "connections", "round trip", "clocks")
-    more = ("broken effects", "lost submissions", "paused queues", "fair queues", "blocked jobs", "lost processes")
+    more = (
+        "broken effects",
+        "lost submissions",
+        "paused queues",
+        "fair queues",
+        "blocked jobs",
+        "limits",
+        "lost processes",
+    )
     last = "record", "rights"
     every = zip((*names, *more, *last), (*ground, _round_trip(taken), *others), strict=True)
     return (Check(name, *one) for name, one in every)
@@ -324,6 +335,26 @@ class _Server:
         pages = [rows[start : start + PAGE] for start in range(0, len(rows), PAGE)]
         found = yield from side_by_side(*(blocked_jobs(self._keys, page) for page in pages))
         return [one for page in found for one in page]
+
+    def limits(self) -> Procedure[Diagnosis]:
+        """Limits whose free places nobody takes, though jobs wait for them: an older state of the server, or a hand."""
+        try:
+            found: list[LimitState] = yield from limit_states(self._keys, most=PAGE)
+        except ServerAway:
+            raise
+        except ServerError as error:
+            return _unreadable(error, self._keys.limits)
+        if idle := [one for one in found if one.room]:
+            one = idle[0]
+            text = f"{count(one.waiting, 'job')} waiting for {one.name} beside free places"
+            more = f", and so it is with {count(len(idle) - 1, 'other limit')}" if idle[1:] else ""
+            return Diagnosis(
+                "warn", text + more, f"henchman limits set {shlex.quote(one.name)} {one.n} lets them go on"
+            )
+        waiting = sum(one.waiting for one in found)
+        return Diagnosis(
+            "ok", f"{count(len(found), 'limit')}, for which {count(waiting, 'job')} wait" if found else "none"
+        )
 
     def lost_processes(self) -> Procedure[Diagnosis]:
         """Processes that neither left nor are alive: their work waits for a rescue."""
