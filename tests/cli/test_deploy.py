@@ -13,13 +13,18 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+import sqlalchemy
 from click.testing import CliRunner, Result
 from cryptography.fernet import Fernet
 
 from cli.conftest import INVISIBLE
 from henchman import App
 from henchman.cli.main import henchman
+from henchman.deploy import check as deploy_check
+from henchman.outbox import status
+from henchman.store import leases
 from support.garbage import GARBAGE, HOSTILE, fill, payload
+from support.outbox import made_anew
 from support.server import running_server
 from support.store import Store
 
@@ -255,8 +260,62 @@ def test_an_alias_runs_them_and_is_said(store: Store, code: Write) -> None:
     assert found["by_alias"] == [{"name": "mail.send", "runs_as": "deliver", "count": 2}]
     assert [(one["class"], one["text"]) for one in found["findings"]] == [("deliver", "missing argument 'lang'")]
     assert "By an alias: 2 jobs of mail.send will run as deliver" in check(store, new).stdout
+    doctor = ["doctor", "--json", "-A", new, "--redis", store.connections.url]
+
+    def waiting(document: dict[str, Any]) -> tuple[str, str]:
+        (one,) = (each for each in document["checks"] if each["name"] == "waiting jobs")
+        return one["verdict"], one["text"]
+
+    text = "1 job of 2 that were looked at would not run as pushed; deliver: missing argument 'lang'"
+    assert waiting(json.loads(CliRunner().invoke(henchman, doctor).stdout)) == ("warn", text)
+    doctor[3] = code("@app.job(name='deliver', queue='mail', aliases=['mail.send'])\ndef d(*args: int) -> None: ...")
+    text = "2 jobs looked at, all fit this code; 2 bear an old name: mail.send runs as deliver"
+    assert waiting(json.loads(CliRunner().invoke(henchman, doctor).stdout)) == ("ok", text)
     job = ["job", "1" * 24, "-A", new, "--redis", store.connections.url]
     assert "class      mail.send, runs as deliver\n" in CliRunner().invoke(henchman, job).stdout
+
+
+def test_what_is_in_flight_is_read_in_pages(store: Store, code: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a process that lives and of one that is lost; held hashes of ordered queues are no jobs."""
+    monkeypatch.setattr(deploy_check, "_PAGE", 3)
+    monkeypatch.setattr(deploy_check, "_TOGETHER", 1)
+    for identity in ("here:1:aaaaaaaaaaaa", "there:2:bbbbbbbbbbbb"):
+        flight, held = store.keys.in_flight(identity, 1, "mail"), store.keys.held(identity, 1, "goods")
+        store.run(leases.join(store.keys, identity, [flight, held], 60_000))
+        store.ask("RPUSH", flight, *[payload(f"{number:024}") for number in range(7)])
+        store.ask("HSET", held, "id", "1")
+    before = _stored(store)
+    found = told(store, code("@app.job(name='mail.send', queue='mail')\ndef d(user: int) -> None: ..."))
+    assert [(one["class"], one["places"]) for one in found["findings"]] == [("mail.send", {"in flight": 14})]
+    assert (found["looked"], _stored(store)) == (14, before)
+    assert told(store, code("@app.job(name='mail.send')\ndef d(*args: object) -> None: ..."))["clean"]
+
+
+def test_rows_of_the_outbox_are_read_in_pages_and_one_that_is_away_is_named(
+    store: Store, code: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url = f"sqlite:///{tmp_path}/shop.sqlite"
+    made_anew(url)
+    monkeypatch.setattr(status, "_PAGE", 3)
+    app = App(redis_url=store.connections.url, outbox=url)
+    send = app.job(name="send", queue="mail")(lambda user: None)
+    engine = sqlalchemy.create_engine(url)
+    with engine.begin() as connection:
+        app.outbox.write_many(connection, send, [(number,) for number in range(7)])
+    engine.dispose()
+    app.close()
+    monkeypatch.setenv("HENCHMAN_OUTBOX", url)
+    new = code("@app.job(name='send', queue='mail')\ndef send(user: int, lang: str) -> None: ...")
+    found = told(store, new)
+    assert [(one["text"], one["places"]) for one in found["findings"]] == [("missing argument 'lang'", {"outbox": 7})]
+    assert (found["looked"], found["outbox_unread"]) == (7, None)
+    assert told(store, new, "--sample", "2")["looked"] == 2
+    monkeypatch.setenv("HENCHMAN_OUTBOX", "postgresql://nobody@127.0.0.1:1/none")
+    new = code("@app.job(name='send', queue='mail')\ndef send(user: int, lang: str) -> None: ...")
+    away = told(store, new)
+    assert (away["looked"], away["clean"]) == (0, True)
+    assert "127.0.0.1:1" in away["outbox_unread"]
+    assert "Not looked into: rows of the outbox: " in check(store, new).stdout
 
 
 def test_garbage_is_counted_and_fails_nobody(store: Store, code: Write) -> None:

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 
@@ -26,6 +27,7 @@ from henchman.errors import ConfigError, HenchmanError
 from henchman.inspector.base import argument_text
 from henchman.inspector.jobs import JobStatus, find_job
 from henchman.kernel.text import visible
+from henchman.outbox import load
 from henchman.store import call
 from henchman.supervisor.load import their_traceback
 from henchman.wire.payload import decode
@@ -70,7 +72,8 @@ def _since(context: click.Context, parameter: click.Parameter, value: str | None
 def check(session: Session, target: str | None, as_json: bool, **given: Any) -> None:
     """Whether the jobs that wait fit this code: run it with the new code, before its workers start.
 
-    It loads the app and reads queues, schedule, retries, the dead, blocked jobs, batches and live crons. Each job whose
+    It loads the app and reads queues, schedule, retries, the dead, blocked jobs, batches, live crons, what is in flight
+    and the rows of the outbox. Each job whose
     class no job here has, or whose arguments do not bind any more, is counted, with an example. It changes nothing.
 
     A class that nobody here knows is a fault in the queues that this app's jobs name (or -q says), and in those that
@@ -89,10 +92,18 @@ def check(session: Session, target: str | None, as_json: bool, **given: Any) -> 
         since=given["since"],
         sample=given["sample"],
         refused_only=given["refused_only"],
+        rows=_rows(app),
     )
     answer(found.to_json(), *([] if as_json else _lines(found)), as_json=as_json)
     if not found.is_clean:
         sys.exit(1)
+
+
+def _rows(app: App) -> Iterator[tuple[str, bytes]]:
+    """Queue and payload of each row of the outbox, where the app has one."""
+    if app.config.outbox is not None:
+        with closing(app.open_outbox()) as database:
+            yield from load("status").payloads(database)
 
 
 def _lines(found: Checked) -> Iterator[RenderableType]:
@@ -125,6 +136,8 @@ def _remarks(found: Checked) -> Iterator[str]:
         yield f"By an alias: {count(many, 'job')} of {old} will run as {new}"
     for name, many in fits.sealed.most_common():
         yield f"Not looked into: encrypted arguments of {count(many, 'job')} of {name}; no encryption_keys are set here"
+    if found.unread:
+        yield f"Not looked into: rows of the outbox: {visible(found.unread)}"
     if fits.older:
         yield f"Left out as older than --since: {count(fits.older, 'job')}"
     if fits.unreadable:

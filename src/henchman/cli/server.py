@@ -11,6 +11,7 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
+from henchman.app import App
 from henchman.batch.lock_patrol import forget as forget_keys
 from henchman.batch.lock_patrol import lost_keys
 from henchman.cli.outbox import outbox_of
@@ -28,6 +29,7 @@ from henchman.cli.session import (
 from henchman.cli.show import answer, cell, complain, duration, facts, moment, say, size, table
 from henchman.config import Config
 from henchman.config.settings import Setting
+from henchman.deploy.check import check as check_waiting
 from henchman.embedded.server import EmbeddedServer
 from henchman.errors import ConfigError, HistoryError, OutboxError, ServerError
 from henchman.history import load
@@ -49,6 +51,7 @@ _STATES = {
 }
 _BEHIND, _FAR_BEHIND = 10.0, 300.0  # seconds that the recorder may be behind
 _KEYS_SHOWN = 10
+_SAMPLE = 1000  # jobs of each place that are held against the code
 _OUTBOX_BEHIND = 5.0  # seconds that the oldest row of the outbox may wait
 _SETTINGS: dict[str, Callable[[Setting], Any]] = {
     "setting": lambda one: one.name,
@@ -140,7 +143,7 @@ def doctor(session: Session, forget: bool, yes: bool, as_json: bool) -> None:
     try:
         checks = [Check("server", "ok", session.shown_url), *examine(session.runner, session.keys)]
         if session.app is not None:
-            checks.append(unserved(session.runner, session.keys, session.app.registry.ordered()))
+            checks += _of_app(session.known_app)
     except NothingRuns as error:
         checks, nothing = [Check("server", "warn", error.message, "henchman server start, or configure one")], True
     except ServerError as error:
@@ -170,6 +173,25 @@ def _journal(folder: Path | None) -> Iterator[Check]:
     """What workers could not tell, and nobody has told yet; nothing where there is no journal."""
     if folder is not None:
         yield _looked_into(folder)
+
+
+def _of_app(app: App) -> list[Check]:
+    """What an app and the work on the server have to do with each other."""
+    return [unserved(app.connections, app.keys, app.registry.ordered()), _waiting(app)]
+
+
+def _waiting(app: App) -> Check:
+    """Whether what waits fits the code, of so many jobs of each place; one whose name is an alias does."""
+    fits = check_waiting(app, sample=_SAMPLE, refused_only=True).fits
+    if fits.findings:
+        wrong, first = sum(one.count for one in fits.findings), fits.findings[0]
+        text = f"{count(wrong, 'job')} of {fits.looked:,} that were looked at would not run as pushed"
+        return Check("waiting jobs", "warn", f"{text}; {first.name}: {first.text}", "henchman check names each")
+    text = f"{count(fits.looked, 'job')} looked at, all fit this code"
+    if fits.aliased:
+        (old, new), many = fits.aliased.most_common(1)[0]
+        text += f"; {many:,} bear an old name: {old} runs as {new}"
+    return Check("waiting jobs", "ok", text)
 
 
 def _looked_into(folder: Path) -> Check:

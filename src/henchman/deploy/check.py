@@ -1,15 +1,16 @@
 """The deploy check: what waits on the server, held against the code that is loaded here.
 
-What it does not read: jobs in flight, rows of an outbox, callbacks of batches, and payloads of ordered queues, which
-are no calls. Everything is read in pages of at most 4 MB; jobs that move meanwhile may be met twice, or not at all
-where they are done before."""
+What it does not read: callbacks of batches, and payloads of ordered queues, which are no calls. Everything is read in
+pages of at most 4 MB; jobs that move meanwhile may be met twice, or not at all where they are done before. What is in
+flight is read behind the queues: a worker that stops puts it back."""
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -18,11 +19,12 @@ from henchman.client.registry import Registry
 from henchman.client.runtime import Runtime
 from henchman.cron.definition import decoded
 from henchman.deploy.fit import Fits, StoredJob
+from henchman.errors import ConfigError, OutboxError
 from henchman.inspector.blocked import blocked_rows
 from henchman.inspector.processes import list_processes, living
 from henchman.inspector.sets import pages_by_score
 from henchman.kernel.clock import ServerClock
-from henchman.store import batches, cron, fair, ordered_people, queues
+from henchman.store import batches, cron, fair, leases, ordered_people, queues
 from henchman.store.call import Page, Pages, Procedure, command, iterate, next_page, run
 from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
@@ -31,6 +33,7 @@ from henchman.store.queues import ListPage, Member, Stretch, raw
 __all__ = ["Checked", "check"]
 
 _PAGE = 500
+_TOGETHER = 100  # processes whose lists are asked for at once
 _ROW = re.compile(rb"(\d+) (\d+) (\d+) ")  # lengths of jid, queue and due; see lua/batch_release.lua
 
 
@@ -38,13 +41,14 @@ _ROW = re.compile(rb"(\d+) (\d+) (\d+) ")  # lengths of jid, queue and due; see 
 class Checked:
     """What a check found. ``fits``: the faults, and what was passed over; ``total``: jobs that there are, as far as
     they are counted; ``served``: who serves the queues that are not this app's; ``ordered``: ordered queues with work
-    that no definition handles; ``took``: seconds."""
+    that no definition handles; ``took``: seconds; ``unread``: why the rows of the outbox could not be read."""
 
     fits: Fits
     total: int
     served: dict[str, list[str]]
     ordered: list[str]
     took: float = 0.0
+    unread: str = ""
 
     @property
     def is_clean(self) -> bool:
@@ -75,6 +79,7 @@ class Checked:
             "queues_not_named": dict(fits.unnamed.most_common()),
             "elsewhere": elsewhere,
             "ordered_elsewhere": self.ordered,
+            "outbox_unread": self.unread or None,
             "seconds": round(self.took, 3),
         }
 
@@ -86,13 +91,14 @@ def check(
     since: float = 0.0,
     sample: int | None = None,
     refused_only: bool = False,
+    rows: Iterable[tuple[str, bytes]] = (),
 ) -> Checked:
     """Hold everything that waits against the registered jobs.
 
     ``serves``: the queues that this code's workers serve; without, those that its jobs name and those that processes
     with this deployment's tag serve now. ``since``: jobs pushed before (Unix seconds) are left out. ``sample``: look at
     so many jobs of each place at most, spread over it. ``refused_only``: without plain values of another type than
-    annotated."""
+    annotated. ``rows``: queue and payload of what stands in the outbox, of which a sample takes the oldest."""
     started, connections, keys = time.monotonic(), runtime.connections, runtime.keys
     named = _named(runtime.registry)
     served = run(connections, _served(keys))
@@ -109,11 +115,22 @@ def check(
     for pages in _places(runtime, sample):
         for one in iterate(connections, pages):
             fits.look(one)
+    unread = _look_at_rows(fits, rows, sample)
     others = {name: [f"{who} (tag {what})" if what else who for who, what in served[name]] for name in served}
     handled = runtime.registry.ordered()
     ordered = [name for name in run(connections, _ordered(keys)) if name not in handled]
     total = run(connections, _total(keys))
-    return Checked(fits, total, others, ordered, time.monotonic() - started)
+    return Checked(fits, total, others, ordered, time.monotonic() - started, unread)
+
+
+def _look_at_rows(fits: Fits, rows: Iterable[tuple[str, bytes]], sample: int | None) -> str:
+    """Take what stands in the outbox into account; why that was not possible, if so."""
+    try:
+        for queue, stored in islice(rows, sample):
+            fits.look(StoredJob("outbox", queue, stored))
+    except (ConfigError, OutboxError) as error:
+        return str(error)
+    return ""
 
 
 def _named(registry: Registry) -> set[str]:
@@ -163,6 +180,7 @@ def _places(runtime: Runtime, sample: int | None) -> Iterator[Pages[StoredJob]]:
     yield _blocked(keys, sample)
     yield _crons(keys)
     yield _batches(keys, sample)
+    yield _in_flight(keys, sample)
 
 
 def _spread(size: int, sample: int | None) -> Iterator[tuple[int, int]]:
@@ -216,6 +234,18 @@ def _blocked(keys: Keys, sample: int | None) -> Pages[StoredJob]:
     while (rows := (yield from next_page(pages))) is not None and (sample is None or looked < sample):
         yield Page(StoredJob("blocked", one.queue, one.payload) for one in rows)
         looked += len(rows)
+
+
+def _in_flight(keys: Keys, sample: int | None) -> Pages[StoredJob]:
+    """What the processes that joined have fetched, and run or are about to."""
+    joined: list[str] = yield leases.joined(keys)
+    for at in range(0, len(joined), _TOGETHER):
+        names: list[str] = yield leases.lists_of(keys, joined[at : at + _TOGETHER])
+        lists = dict.fromkeys((one for one in names if not keys.is_held(one)), "list")
+        sizes: list[int] = (yield leases.sizes(lists)) if lists else []
+        for name, size in zip(lists, sizes, strict=True):
+            if size:
+                yield from _list(name, "in flight", keys.queue_of_flight(name), sample)
 
 
 def _crons(keys: Keys) -> Pages[StoredJob]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from sqlalchemy import func, select
@@ -14,7 +15,7 @@ from henchman.store import outbox as store
 from henchman.store.call import Runner
 from henchman.store.keys import Keys
 
-__all__ = ["OutboxDatabase", "OutboxStatus", "RefusedRow", "look", "why_not_pushed"]
+__all__ = ["OutboxDatabase", "OutboxStatus", "RefusedRow", "look", "payloads", "why_not_pushed"]
 
 _PAGE, _PAGES = 1000, 20  # of the oldest rows, of which most may be pushed already
 _REFUSED = 50
@@ -66,6 +67,18 @@ def look(database: OutboxDatabase, runner: Runner, keys: Keys) -> OutboxStatus:
     lag = 0.0 if oldest is None else max(facts.now - oldest, 0.0)
     found = [RefusedRow(*row) for row in refused]
     return OutboxStatus(database.shown, rows, waiting, lag, facts.relay, count, found, facts.duplicates)
+
+
+def payloads(database: OutboxDatabase) -> Iterator[tuple[str, bytes]]:
+    """Queue and payload of each row, the oldest first, read in pages. OutboxError, OutboxAway of the database."""
+    after: int | None = 0
+    while after is not None:
+        query = select(outbox.c.id, outbox.c.queue, outbox.c.payload).where(outbox.c.id > after).order_by(outbox.c.id)
+        with database.reading() as connection:
+            page = connection.execute(query.limit(_PAGE)).all()
+        for row in page:
+            yield row.queue, row.payload.encode("utf-8", "surrogateescape")
+        after = page[-1].id if page else None
 
 
 def _oldest_waiting(database: OutboxDatabase, runner: Runner, keys: Keys, name: str) -> float | None:
