@@ -11,14 +11,17 @@ from typing import Any
 
 import pytest
 from redis import Redis
+from sqlalchemy import create_engine, orm
 
 from henchman import App, Concurrent, JobTimeout, Snooze, current_job, testing
 from henchman.client.prepared import in_outbox, prepare
+from henchman.contrib.sqlalchemy import bind
 from henchman.cron.definition import build_tick
 from henchman.cron.definition import define as define_cron
 from henchman.errors import ArgumentError
 from henchman.outbox.rows import StoredRow, push_of, rows_of
 from henchman.wire.times import iso
+from henchman.worker.watchdog import Watchdog
 from support import isolated
 from support.store import Store
 from support.worker import Heard, jobs_in, push_raw, settled, until, working
@@ -254,15 +257,51 @@ def test_an_async_run_ends_with_it_too(app: App, redis: Redis) -> None:
     assert (job["error_class"], job["error_cause"]) == ("JobDeadline", "deadline")
 
 
-def test_a_time_out_at_the_moment_of_success_ends_once(app: App, redis: Redis) -> None:
+@pytest.mark.parametrize("grace", [30.0, 0.2])
+def test_a_handler_in_a_call_of_c_ends_by_its_deadline_once(
+    app: App, redis: Redis, grace: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The exception comes when the call returns; a worker that loses patience earlier ends the job beside it."""
+    monkeypatch.setattr(Watchdog.__init__, "__defaults__", (grace,))
+    left_at: list[float] = []
+
+    @app.job(name="inside", retry=25)
+    def inside() -> None:
+        try:
+            time.sleep(1.5)
+        finally:
+            left_at.append(time.monotonic())
+
+    heard = Heard(app, "job_failed", "job_abandoned")
+    inside.using(deadline=0.4).enqueue()
+    with working(app):
+        until(lambda: redis.zcard("dead"), "it is dead")
+        assert bool(left_at) == (grace > 1)
+        until(lambda: left_at, "the call has returned")
+        settled(redis, 1)
+    (job,) = jobs_in(redis, "dead")
+    assert (job["error_class"], job["error_cause"], job["retry_count"]) == ("JobDeadline", "deadline", 0)
+    told = [one["outcome"].cause for one in heard["job_failed"]]
+    assert (told, len(heard["job_abandoned"])) == ((["deadline"], 0) if grace > 1 else ([], 1))
+    assert left(redis) == {"dead"}
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_time_out_at_the_moment_of_success_ends_once(app: App, redis: Redis, is_async: bool) -> None:
     """Jobs that return at about their deadline: each has one ending, whichever it is."""
     ended: list[str] = []
 
-    @app.job(name="close", retry=0)
-    def close() -> None:
+    def in_a_thread() -> None:
         end = (current_job().deadline or 0.0) - 0.002
         while time.monotonic() < end:
             time.sleep(0.0005)
+
+    async def in_the_loop() -> None:
+        end = (current_job().deadline or 0.0) - 0.002
+        while time.monotonic() < end:  # noqa: ASYNC110
+            await asyncio.sleep(0.0005)
+
+    close = app.job(name="close", retry=0)(in_the_loop if is_async else in_a_thread)
 
     heard = Heard(app, "job_failed", "job_end")
     for _ in range(40):
@@ -276,6 +315,57 @@ def test_a_time_out_at_the_moment_of_success_ends_once(app: App, redis: Redis) -
     failed = [one for one in heard["job_failed"] if one["outcome"].ending == "dead"]
     assert dead == len(failed)
     assert left(redis) <= {"dead"}
+
+
+def test_a_push_that_waits_for_a_commit_counts_from_it(redis_url: str, redis: Redis) -> None:
+    """Each ends in its way: what was committed in time runs, what waited for too long in the queue does not."""
+    app = App(redis_url=redis_url, transactional=True)
+    work, ran = define(app)
+    engine = create_engine("sqlite://")
+    maker = orm.sessionmaker(engine)
+    bind(app, maker)
+    with maker() as session, app.inside(session):
+        before = server(redis)
+        fine, late = work.using(deadline=60).enqueue(), work.using(deadline=0.3).enqueue()
+        until(lambda: server(redis) > before + 1, "the transaction takes longer than that")
+        begins = server(redis)
+        session.commit()
+    engine.dispose()
+    said = {one["jid"]: one["hm"]["deadline"] for one in jobs_in(redis, "queue:default")}
+    assert said[fine.jid] - begins == pytest.approx(60, abs=0.5)
+    assert said[late.jid] - begins == pytest.approx(0.3, abs=0.2)
+    until(lambda: server(redis) > said[late.jid], "one is over")
+    heard = Heard(app, "job_end", "job_expired")
+    with working(app):
+        settled(redis, 1)
+        until(lambda: not redis.llen("queue:default"), "the queue is empty")
+    assert ran == [1]
+    assert {one["run"].jid: one["outcome"].ending for one in heard["job_end"]}[fine.jid] == "done"
+    assert left(redis) == set()
+
+
+def test_in_a_fair_queue_it_ends_the_same_way(app: App, redis: Redis) -> None:
+    ran: list[str] = []
+
+    @app.job(name="served", queue="fairly", fair_by="tenant", retry=5, retry_in=0.1)
+    def served(tenant: str, how: str) -> None:
+        ran.append(how)
+        end = time.monotonic() + 30
+        while how == "sleep" and time.monotonic() < end:
+            time.sleep(0.01)
+
+    late = served.using(deadline=0.2).enqueue("a", "late")
+    until(lambda: server(redis) > app.job_status(late.jid).created_at + 0.3, "it is over before anybody serves it")
+    served.using(deadline=60).enqueue("a", "fine")
+    served.using(deadline=2).enqueue("b", "sleep")
+    with working(app):
+        until(lambda: redis.zcard("dead"), "who ran for too long is dead")
+        until(lambda: "fine" in ran, "the next of its tenant ran")
+        settled(redis, 2)
+    assert sorted(ran) == ["fine", "sleep"]
+    assert [one["error_cause"] for one in jobs_in(redis, "dead")] == ["deadline"]
+    assert not [key for key in redis.scan_iter("*fairly*") if redis.type(key) == b"list"]
+    assert left(redis) == {"dead"}
 
 
 # --- who is parked ----------------------------------------------------------------------------------------------------
