@@ -145,9 +145,9 @@ def _note_claims() -> None:
     ask = Claims._ask
 
     def noted(self: Any, keyed: Any) -> Any:
-        ledger.write("asked", *(run.jid for run, _ in keyed))
+        ledger.write("asked", *(run.jid for run, *_ in keyed))
         answers = ask(self, keyed)
-        parked = [run.jid for (run, _), answer in zip(keyed, answers, strict=True) if answer.parked]
+        parked = [run.jid for (run, *_), answer in zip(keyed, answers, strict=True) if answer.parked]
         if parked:
             ledger.write("parked", *parked)
         return answers
