@@ -173,6 +173,7 @@ CAUSE_WORDS: Final = {
     "cancelled": "it was cancelled",
     "poison": "process after process died with it",
     "deadline": "its time for all attempts was over",
+    "limit": "its limits had no place for it as long as it wanted to wait",
 }
 
 

@@ -2,7 +2,8 @@
 -- KEYS queues
 -- ARGV text most each
 -- returns {more, looked, name, length, index, entry, …}: index from 0 at the newest. Of each queue at most each entries are
---   looked at from either end, of all at most so many that together they are most, and those that have 4 MB. more is 1 when
+--   looked at from either end, of all at most so many that together they are most, and those that have 4 MB; of a queue
+--   that is looked at, one at either end in any case. more is 1 when
 --   there are entries that were not looked at. A key that holds something else shows nothing.
 -- include keys
 -- include page
@@ -25,7 +26,7 @@ local function look(name, length, first, many, step)
       turned[#turned + 1] = entries[at]
     end
     return turned
-  end, many, 0, 1, size)
+  end, many, 1, 1, size)
   looked = looked + count
   for at, entry in ipairs(page) do
     if string.find(entry, text, 1, true) and #found < 4 * MOST_FOUND then
