@@ -25,7 +25,7 @@ from support.store import Store
 from support.worker import Heard, in_flight, settled, until, working
 
 NEVER = {
-    *("jobs.fetch", "ordered.claim"),  # what it brought would be in nobody's hands
+    *("jobs.fetch", "fair.fetch", "ordered.claim"),  # what it brought would be in nobody's hands
     *(
         "jobs.schedule",
         "ordered.push",

@@ -60,7 +60,9 @@ def as_bytes(word: Any) -> bytes:
 
 
 #: Scripts whose callers send at most 500 ids, or that take a few at a time: what they unpack is at most 1,000 long.
-FEW = re.compile(r"(holders|ordered_\w+|batch_make|batch_results|outbox_push|ordered|beat|claim|key_ends|locks)\.lua")
+FEW = re.compile(
+    r"(holders|queue_ends|queues_page|lines|ordered_\w+|batch_make|batch_results|outbox_push|ordered|beat|claim|key_ends|locks)\.lua"
+)
 
 
 def test_nothing_is_unpacked_beyond_a_thousand() -> None:
@@ -68,8 +70,12 @@ def test_nothing_is_unpacked_beyond_a_thousand() -> None:
     assert ordered.MOST_IDS * 2 <= 1000
     assert MOST_CLAIMS * 2 <= 1000
     assert KEYED_SLICE * 2 <= 1000
-    for file, bound in (("claim.lua", "MOST_TOGETHER"), ("lib/key_ends.lua", "MOST_ENDS")):
-        assert re.search(rf"local {bound} = 500 ", (LUA / file).read_text(encoding="utf-8"))
+    for file, bound, most in (
+        *(("claim.lua", "MOST_TOGETHER", 500), ("lib/key_ends.lua", "MOST_ENDS", 500)),
+        *((file, "MOST_FOUND", 100) for file in ("queue_ends.lua", "queues_page.lua")),
+        ("lib/lines.lua", "AT_MOST", 1000),
+    ):
+        assert re.search(rf"local {bound}(, \w+)? = {most}\b", (LUA / file).read_text(encoding="utf-8")), file
     calls = [
         (file.name, call)
         for file in LUA.rglob("*.lua")

@@ -523,6 +523,7 @@ STRUCK = {
     "adopt",  # worker/test_journal.py
     *("park_end", "release_page", "decided"),  # test_decision_faults.py
     *("operate", "operation_back", "operation_turn"),  # test_operation_faults.py
+    *("limit_declare", "limit_set", "limit_hand", "limit_enter", "limit_leave"),  # worker/test_places.py
 }
 READING = {
     "batch_results",

@@ -273,6 +273,6 @@ def test_a_link_leaves_what_a_job_waits_for(shop: Shop) -> None:
         return call_next()
 
     shop.app.client_middleware.add(link)
-    with pytest.raises(ArgumentError, match=r"changed the jid, hm.key or hm.needs"):
+    with pytest.raises(ArgumentError, match=r"changed the jid, hm.key, hm.needs or hm.limits"):
         shop.job("mail").using(after="abc").enqueue("x")
     assert shop.server.calls == []

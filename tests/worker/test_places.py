@@ -249,3 +249,39 @@ def test_what_cannot_be_is_refused(store: Store, app: App) -> None:
     with place, pytest.raises(HenchmanError, match="is entered already"), place:
         pytest.fail("twice at once")
     assert left(store) == []
+
+
+@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("script", ["limit_declare", "limit_set", "limit_hand", "limit_enter", "limit_leave"])
+def test_a_program_is_killed_at_each_script(store: Store, app: App, script: str, where: str) -> None:
+    """Whatever it was about: who waits goes on, and no place is taken in the end."""
+    go, began = threading.Event(), list[int]()
+
+    @app.job(name="m.pay", queue="a", limits=[Concurrent("bank", 1)])
+    def pay(number: int) -> None:
+        began.append(number)
+        assert go.wait(60)
+
+    with working(app):
+        pay.enqueue_many([(number,) for number in range(3)])
+        until(lambda: app.blocked.size() == 2, "two wait for the first")
+        acts = {
+            "limit_declare": "from henchman.store import limits; app.connections.run(limits.declare(app.keys, LIMITS))",
+            "limit_enter": "app.limits.set('shop', 2); app.limit('shop').__enter__()",
+            "limit_set": "app.limits.set('bank', 3)",
+            "limit_hand": "app.limits.set('bank', 3)",
+            "limit_leave": "place = app.limit('shop'); place.__enter__(); place.__exit__(None, None, None)",
+        }
+        app.connections.run(limits.declare(app.keys, [("c", "shop", 1, 0.0)]))
+        program = (
+            "import sys; from henchman import App; from henchman.kernel import failpoints\n"
+            "LIMITS = [('c', 'bank', 3, 0.0)]; app = App(redis_url=sys.argv[1], lease=5)\n"
+            f"failpoints.open_points('kill@{script}:{where}')\n"
+            f"{acts[script]}"
+        )
+        ended = subprocess.run([sys.executable, "-c", program, app.config.redis_url], check=False, timeout=60)
+        assert ended.returncode == -signal.SIGKILL
+        if (script, where) == ("limit_hand", "after"):
+            until(lambda: len(began) == 3, "those who waited were let go")
+        go.set()
+        until(lambda: len(began) == 3 and not left(store), "all have run, and no place is taken")
