@@ -20,6 +20,7 @@ from henchman.console.api.routes import ENDPOINTS, LIMIT_MOST
 from henchman.console.render import tilde
 from henchman.inspector import audit
 from henchman.oncall.views import save_view
+from henchman.store import limits
 from henchman.store.call import command, run
 from henchman.store.failures import group_errors
 from henchman.wire.payload import encode
@@ -135,12 +136,16 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
     assert programs.get("processes/gone~3A1~3A00ff", "processes/{identity}")["in_flight"] == [
         {"queue": "mail", "jobs": 0}
     ]
+    rich.connections.run(limits.declare(keys, [("c", "bank", 2, 0.0)]))
+    rich.connections.run(command("SADD", keys.taken("bank"), "A-1"))
+    rich.connections.run(command("HSET", keys.places("bank", "A-1"), "f" * 24, f"1 {time.time()}"))
     run(rich.connections, save_view(keys, "dead", "cards", {"q": "card"}))
     for path in (
         *("overview", "findings", "processes", "running", "queues", "retries", "scheduled", "dead", "ordered"),
         *(
             "batches",
             "keys",
+            "limits",
             "blocked",
             "crons",
             "metrics",
@@ -176,6 +181,9 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
     assert [one["message"] for one in jobs] == ["no such sku"]
     steps = programs.get(f"batches/{flow}/steps", "batches/{id}/steps")["items"]
     assert [(one["name"], one["result"]) for one in steps] == [("first", '"now"'), ("second", '"later"')]
+    assert programs.get("limits")["items"][0]["name"] == "bank"
+    assert programs.get("limits/bank", "limits/{name}")["parts"] == [{"by": "A-1", "used": 1, "waiting": 0}]
+    assert programs.get("limits/bank/A-1", "limits/{name}/{by}")["holders"][0]["jid"] == "f" * 24
     assert programs.get("keys/shop.pay", "keys/{scope}")["items"][0]["key"] == "A-1"
     assert programs.get("keys/shop.pay/A-1", "keys/{scope}/{key}")["items"][0]["phase"] == "once"
     assert programs.get("metrics/shop.create", "metrics/{name}")["items"][0]["processed"] == 5

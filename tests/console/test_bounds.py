@@ -78,6 +78,7 @@ def test_no_page_asks_more_or_grows(full: Full, monkeypatch: pytest.MonkeyPatch)
             "/keys",
             f"/keys/{scope}",
             f"/keys/{scope}/{key}",
+            "/limits",
             "/blocked",
             "/blocked?show=stuck",
             "/history",

@@ -20,7 +20,7 @@ from henchman.history.database import Database
 from henchman.inspector import audit
 from henchman.inspector.operations import Wish
 from henchman.oncall.findings import Finding
-from henchman.store import admission, cron, leases, operations
+from henchman.store import admission, cron, leases, limits, operations
 from henchman.store.call import Call, ask, commands, run, side_by_side
 from henchman.store.failures import group_errors
 from henchman.store.metrics import Counted, flush
@@ -95,6 +95,7 @@ class _Filling:
         self._ordered()
         process, running = self._processes()
         waiting = self._keyed()
+        self._limits()
         self._crons()
         self._metrics()
         self._audit()
@@ -293,6 +294,23 @@ class _Filling:
                 )
         assert self.app.blocked.size() >= self.sizes.blocked
         return jid(5001, 3)
+
+    def _limits(self) -> None:
+        """Of one limit a place is taken for each of very many accounts, and a job waits; and many limits."""
+        names = ["shop.bank", *(f"shop.limit{number}" for number in range(self.sizes.crons))]
+        declared = [("c", name, 1, 0.0) for name in names[:-1]] + [("l", names[-1], 60, 60.0)]
+        self.run(limits.declare(self.keys, declared))
+        values = [f"account-{number}" for number in range(self.sizes.keys)]
+        for first in range(0, len(values), 500):
+            asked: list[tuple[Any, ...]] = []
+            for number, by in enumerate(values[first : first + 500], first):
+                line = limits.limit_line("shop.bank", by)
+                asked.append(
+                    ("HSET", self.keys.places("shop.bank", by), jid(4, number), f"{number + 1} {self.now - 9}")
+                )
+                asked.append(("ZADD", self.keys.awaits(line), number, jid(5001, number)))
+                asked.append(("ZADD", self.keys.doubt, self.now + 600, f"s {line[1:]}"))
+            self.run(commands(("SADD", self.keys.taken("shop.bank"), *values[first : first + 500]), *asked))
 
     def _crons(self) -> None:
         @self.app.job(name="shop.nightly")

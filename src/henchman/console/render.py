@@ -51,6 +51,7 @@ NAV: Final = (
             ("dead", "Dead", "d"),
             ("blocked", "Blocked", "p"),
             ("keys", "Keys", "k"),
+            ("limits", "Limits", "l"),
         ),
     ),
     ("Plan", (("crons", "Crons", "c"),)),
@@ -126,6 +127,8 @@ def place_of(one: Blocker | Obstacle) -> tuple[str, ...]:
         if one.blocker is not None:
             return place_of(one.blocker)
         return tuple(filter(None, (one.about, one.name)))
+    if one.lock == "limit":
+        return ("limits", one.scope, one.key) if one.key else ("limits", one.scope)
     if one.scope.startswith("batch:"):
         return ("batches", one.scope.removeprefix("batch:"))
     if not one.lock and (one.jid or not one.scope):

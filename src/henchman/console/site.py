@@ -34,6 +34,7 @@ from henchman.console.bulk import BulkActs
 from henchman.console.errors import ErrorPages
 from henchman.console.guard import HEADERS, Access, Visitor, address_of, forged, with_session
 from henchman.console.jobs import JobPages
+from henchman.console.limits import LimitPages
 from henchman.console.metrics import MetricsPages
 from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Query, Screen, Screens, View, page_links
@@ -89,6 +90,7 @@ class Console:
             BatchPages(runtime),
             OrderedPages(runtime),
             WaitingPages(runtime),
+            LimitPages(runtime),
             RecordPages(runtime),
             ErrorPages(runtime),
             MetricsPages(runtime),

@@ -36,6 +36,7 @@ __all__ = [
     "blocked_slice",
     "find_blocked",
     "stuck_since",
+    "waits_since",
 ]
 
 BlockerState = Literal["alive", "dead", "failed", "over", "finished", "unknown", "free"]
@@ -450,11 +451,16 @@ def _wanted(row: Blocked, entry: Entry) -> list[_Wanted]:
 
 def _wanted_places(row: Blocked, entry: Entry) -> list[_Wanted]:
     """The limits that a job waits for, if it does: it stands in the line of one of them."""
-    words = row.reason.split(" ", 2)
-    if words[0] != "limit":
+    if row.reason.partition(" ")[0] != "limit":
         return []
     places = [one for one in limits_of(entry.job) if one.kind == "c"]
-    return [_Wanted("s", one.name, one.by, 0, row.jid, _time(words[1]) or 0.0) for one in places]
+    return [_Wanted("s", one.name, one.by, 0, row.jid, waits_since(row) or 0.0) for one in places]
+
+
+def waits_since(row: Blocked) -> float | None:
+    """Since when (Unix seconds) a job waits for a place of a limit; None where its row does not tell."""
+    words = row.reason.split(" ", 2)
+    return _time(words[1]) if words[0] == "limit" and len(words) > 1 else None
 
 
 def _lock_of(row: Blocked, entry: Entry) -> tuple[str, str, str] | None:

@@ -9,17 +9,31 @@ from typing import Any, NamedTuple
 
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry, Inspector, Mask
+from henchman.inspector.blocked import waits_since
 from henchman.kernel.text import as_shown, count, did_you_mean, visible
 from henchman.limits.kinds import LONGEST, checked_size
 from henchman.store import limits, needs
-from henchman.store.call import Procedure, awaited, now
+from henchman.store.call import Procedure, ask, awaited, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.limits import KINDS, LimitSize, PartSize, PlaceHolder
 
-__all__ = ["LimitLook", "LimitState", "Limits", "Resized", "limit_look", "limit_states", "parts_of", "resize"]
+__all__ = [
+    "LimitLook",
+    "LimitPage",
+    "LimitState",
+    "Limits",
+    "Resized",
+    "limit_look",
+    "limit_page",
+    "limit_states",
+    "parts_of",
+    "resize",
+    "some_limits",
+]
 
 MOST_PARTS = 1000  # values of ``by`` that are counted for one limit
 _PAGE = 50
+_EACH = 100  # values of ``by`` that are counted for each of many limits
 
 
 @dataclass(frozen=True)
@@ -96,8 +110,7 @@ def parts_of(keys: Keys, name: str) -> Procedure[tuple[list[PartSize], bool]]:
             whose |= dict.fromkeys(some)
     some = list(whose)[:MOST_PARTS]
     sizes: list[PartSize] = (yield limits.use(keys, name, some)) if some else []
-    found = [one for one in sizes if one.used or one.waiting]
-    return sorted(found, key=lambda one: (-one.waiting, -one.used, one.by)), len(whose) > MOST_PARTS
+    return _used(sizes), len(whose) > MOST_PARTS
 
 
 class LimitLook(NamedTuple):
@@ -125,6 +138,88 @@ def limit_look(keys: Keys, name: str, by: str | None = None, mask: Mask | None =
     entries = [None if row is None else Entry(row.payload, mask=mask) for row in rows]
     entries += [None] * (len(waiting) - len(entries))
     return LimitLook(_state(size, parts, more=more), parts, whose, holders, list(zip(waiting, entries, strict=True)))
+
+
+def some_limits(
+    keys: Keys, match: str = "", first: int = 0, most: int = _PAGE, each: int = _EACH
+) -> Procedure[tuple[list[LimitState], int]]:
+    """Some limits by name, and how many there are, in three round trips; about ``each`` values of ``by`` are counted
+    for each limit, where ``more`` says that there are others."""
+    every, lines = yield from side_by_side(ask(limits.sizes(keys)), ask(limits.waiting_lines(keys)))
+    every = [one for one in every if match.lower() in one.name.lower()]
+    some: list[LimitSize] = every[first : first + most]
+    places = [one.name for one in some if one.kind == "c"]
+    scans = (ask(limits.parts(keys, name, 0, each)) for name in places)
+    taken = dict(zip(places, (yield from side_by_side(*scans)), strict=True))
+    whose = {name: dict.fromkeys(values) for name, (_, values) in taken.items()}
+    for name, by in lines:
+        if name in whose and len(whose[name]) < 2 * each:
+            whose[name][by] = None
+    asked = [name for name in places if whose[name]]
+    sizes = yield from side_by_side(*(ask(limits.use(keys, name, list(whose[name]))) for name in asked))
+    parts = dict(zip(asked, (_used(one) for one in sizes), strict=True))
+    states = [_state(one, parts.get(one.name, []), more=bool(taken.get(one.name, (0,))[0])) for one in some]
+    return states, len(every)
+
+
+def _used(parts: Sequence[PartSize]) -> list[PartSize]:
+    """Those with a place that is taken or waited for; whose most wait first."""
+    found = [one for one in parts if one.used or one.waiting]
+    return sorted(found, key=lambda one: (-one.waiting, -one.used, one.by))
+
+
+class LimitPage(NamedTuple):
+    """A limit as far as two round trips show it. ``parts``: about a thousand values of ``by``, those whose most wait
+    first, of ``values``; ``cursor``: where the others begin, 0: there are none. Of one of them, ``of``: about fifty who
+    have a place, the longest first, and the first fifty who wait, each with its job as far as it is known, and since
+    when it waits."""
+
+    state: LimitState
+    parts: list[PartSize]
+    values: int
+    cursor: int
+    of: PartSize
+    holders: list[PlaceHolder]
+    line: list[tuple[str, Entry | None, float | None]]
+
+
+def limit_page(
+    keys: Keys, name: str, by: str = "", cursor: int = 0, mask: Mask | None = None
+) -> Procedure[LimitPage | None]:
+    """One limit, and who has and waits for the places of ``by``; None: there is no such limit. ``parts`` is of all
+    values where ``by`` is empty, else of this one."""
+    every, values, (further, whose), lines, [of], holders, waiting = yield from side_by_side(
+        ask(limits.sizes(keys)),
+        ask(limits.value_count(keys, name)),
+        ask(limits.parts(keys, name, cursor, MOST_PARTS)) if not by else _one((0, [by])),
+        ask(limits.waiting_lines(keys)) if not by else _one([]),
+        ask(limits.use(keys, name, [by])),
+        ask(limits.some_holders(keys, name, by, _PAGE)),
+        ask(limits.line(keys, name, by, _PAGE)),
+    )
+    size = next((one for one in every if one.name == name), None)
+    if size is None:
+        return None
+    also = () if cursor else (value for limit, value in lines if limit == name)
+    some = list(dict.fromkeys([*whose, *also]))
+    sizes, rows = yield from side_by_side(
+        ask(limits.use(keys, name, some)) if some else _one([]),
+        ask(needs.blocked(keys, waiting)) if waiting else _one([]),
+    )
+    parts = _used(sizes)
+    told = dict(zip(waiting, rows, strict=False))  # fewer where they are large
+    line = [(jid, *_waiter(told.get(jid), mask)) for jid in waiting]
+    return LimitPage(_state(size, parts, more=bool(further or cursor)), parts, values, further, of, holders, line)
+
+
+def _one(found: Any) -> Procedure[Any]:
+    """The procedure that asks nothing."""
+    yield from ()
+    return found
+
+
+def _waiter(row: needs.Blocked | None, mask: Mask | None) -> tuple[Entry | None, float | None]:
+    return (None, None) if row is None else (Entry(row.payload, mask=mask), waits_since(row))
 
 
 class Resized(NamedTuple):

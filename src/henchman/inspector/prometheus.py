@@ -13,6 +13,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from henchman.inspector.base import server_facts
+from henchman.inspector.limits import LimitState, some_limits
 from henchman.inspector.metrics import LATE, living
 from henchman.inspector.ordered import all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
@@ -33,6 +34,8 @@ CLASSES_MOST = 1000  #: of which figures are told, those that ran last; how many
 QUEUES_MOST = 1000  #: the same, the longest
 TENANTS_MOST = 10  #: of a fair queue, the longest of the next thousand lines
 TENANTS_SEEN = 1000
+LIMITS_MOST = 50  #: by name, and of each about two hundred values of ``by``
+LIMIT_VALUES = 200
 FAIR_MOST = 50  #: fair queues whose tenants are told of
 _LIMITS = calls.LIMITS[::2]  # of the histogram: 13 of its 25
 _LES = [f"{limit / 1000:g}" for limit in _LIMITS]
@@ -52,6 +55,7 @@ class _Readings(NamedTuple):
     history: history.Backlog
     outboxes: list[tuple[outbox.OutboxFigures, float]]
     isolated: tuple[int, int]
+    limits: tuple[list[LimitState], int]
     tenants: list[tuple[str, TenantList]]
     info: Mapping[str, str]
     took: float
@@ -76,14 +80,16 @@ def _look(keys: Keys, within: float) -> Procedure[_Readings]:
         ask(history.backlog(keys)),
         ask(outbox.noted(keys)),
         ask(calls.isolated_ended(keys)),
+        some_limits(keys, most=LIMITS_MOST, each=LIMIT_VALUES),
     )
-    figures, (queues, _), every, ordered, speed, (classes, hidden), info, (_, known), backlog, boxes, isolated = answers
+    figures, (queues, _), every, ordered, speed, (classes, hidden), info, (_, known), *others = answers
     processes = living(every, now)
     wanted = wanted_slots(queues, ordered, sum(one.busy for one in processes), speed, within)
     took = time.perf_counter() - began
     lined = [one.name for one in sorted(queues, key=lambda one: -(one.size or 0)) if one.fair][:FAIR_MOST]
     waiting = yield from side_by_side(*(tenants_of(keys, name, TENANTS_SEEN) for name in lined))
-    counts = classes, hidden, known, backlog, boxes, isolated, list(zip(lined, waiting, strict=True))
+    backlog, boxes, isolated, known_limits = others
+    counts = classes, hidden, known, backlog, boxes, isolated, known_limits, list(zip(lined, waiting, strict=True))
     return _Readings(figures, queues, processes, ordered, wanted, *counts, info, took)
 
 
@@ -99,6 +105,7 @@ def _written(seen: _Readings) -> Iterator[str]:
     yield from _totals(seen)
     yield from _queues(seen)
     yield from _tenants(seen)
+    yield from _limits(seen)
     yield from _ordered(seen)
     yield from _workers(seen)
     yield from _classes(seen)
@@ -159,6 +166,23 @@ def _tenants(seen: _Readings) -> Iterator[str]:
     if seen.tenants:
         totals = ((queue, float(found.total)) for queue, found in seen.tenants)
         yield from _by_queue("queue_tenants", "Lines of a fair queue in which jobs wait.", totals)
+
+
+def _limits(seen: _Readings) -> Iterator[str]:
+    """Places of all values of ``by`` together: values may be without end."""
+    found, total = seen.limits
+    places = [one for one in found if one.has_places]
+    families = (
+        ("limit_size", "How large a limit is: places of each value, or starts or points in its time.", "n", found),
+        ("limit_used", "Places of a limit that are taken.", "used", places),
+        ("limit_waiting", "Jobs that wait for a place of a limit.", "waiting", places),
+    )
+    for name, text, field, some in families if found else ():
+        yield _head(name, "gauge", text)
+        for one in some:
+            yield f'henchman_{name}{{limit="{_escaped(one.name)}",kind="{one.kind}"}} {getattr(one, field):.17g}\n'
+    if found:
+        yield from _family("limits_hidden", "gauge", "Limits that are not told of.", total - len(found))
 
 
 def _ordered(seen: _Readings) -> Iterator[str]:

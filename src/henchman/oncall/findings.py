@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Final, Literal, NamedTuple, ParamSpec
 
+from henchman.inspector.blocked import Blocker
 from henchman.inspector.errors import Errors
 from henchman.inspector.metrics import Overview
 from henchman.inspector.queues import why_paused
@@ -29,6 +30,7 @@ BEHIND, VERY_BEHIND = 60.0, 300.0  # seconds that the next job of a queue has wa
 LOST = 30.0  # seconds after which a process with work counts as lost
 NEWS = 5  # failures of a new error from which on it is a finding
 LONG = 900.0  # seconds after which a running job is worth a look
+ROOM = 60.0  # seconds that a job waits beside a free place of its limit
 FULL = 0.85  # of the memory that the server may take
 STEP, STEP_SHOWN = 30.0, 86_400.0  # seconds: a step of the server's clock that is a finding, and for how long it is
 HISTORY_BEHIND = 60.0  # seconds
@@ -55,6 +57,8 @@ _COMMANDS: Final = {  # by kind, else by page
     "history": "henchman history status",
     "poison pill": "henchman dead list",
     "blocked": "henchman blocked --stuck",
+    "limit": "henchman limits show {name}",
+    "limit room": "henchman limits show {name}",
     "batch": "henchman batches",
     "ordered id": "henchman ordered show {name}",
     "grows": "henchman work -q {name} pkg.mod:app",
@@ -404,6 +408,36 @@ def _blocked(ground: Vitals, now: float) -> Iterator[Finding]:
         yield Finding("critical", "blocked", text, first.sentence(), "blocked", "", advice, filters, act)
 
 
+def _limits(ground: Vitals, now: float) -> Iterator[Finding]:
+    """Limits whose first waiter waits beside a free place, or for long: the longest of each, of the blocked jobs that
+    were looked at."""
+    longest: dict[tuple[str, str], tuple[float, Blocker]] = {}
+    for one in (found.lock for found in ground.blocked):
+        if one is not None and one.lock == "limit" and one.since:
+            key = one.scope, one.key
+            longest[key] = min(longest.get(key, (one.since, one)), (one.since, one), key=lambda pair: pair[0])
+    for (name, by), (since, one) in longest.items():
+        waited, whose = now - since, f" of {shorten(by, 60)}" if by else ""
+        said = f"{one.taken:,} of {one.size:,} places{whose} are taken, and {count(one.waiting, 'job')} wait"
+        act = ("limits", name, "change")
+        if one.taken < one.size and waited > ROOM:
+            text = f"Limit {name} has a free place, and jobs wait for it."
+            yield Finding(
+                "warning",
+                "limit room",
+                text,
+                said,
+                "limits",
+                name,
+                "set it to the size it has: henchman limits set",
+                act=act,
+            )
+        elif one.taken >= one.size and waited > LONG:
+            text = f"Limit {name} is full: a job has waited for {span(waited)}." if one.size else f"Limit {name} is 0."
+            advice = "make it larger, or look who has its places"
+            yield Finding("warning", "limit", text, said, "limits", name, advice, act=act)
+
+
 def _batches(ground: Vitals, now: float) -> Iterator[Finding]:
     for one in ground.batches:
         left, filters = one.total - one.done, (("q", one.id),)
@@ -457,4 +491,6 @@ RULES: Final = tuple(
     )
 )
 OF_BOTH: Final = tuple(map(_several, (_storm, _grows, _old_code)))
-OF_THE_GROUND: Final = tuple(map(_several, (_full, _missed, _poison, _blocked, _batches, _ids, _clock, _history)))
+OF_THE_GROUND: Final = tuple(
+    map(_several, (_full, _missed, _poison, _blocked, _limits, _batches, _ids, _clock, _history))
+)

@@ -27,7 +27,10 @@ __all__ = [
     "parts",
     "resize",
     "sizes",
+    "some_holders",
     "use",
+    "value_count",
+    "waiting_lines",
     "waiting_parts",
 ]
 
@@ -114,13 +117,25 @@ class PartSize(NamedTuple):
 
 def waiting_parts(keys: Keys, name: str, cursor: int, step: int = 1000) -> Call[tuple[int, list[str]]]:
     """A step of a scan over whose places somebody waits for: the next cursor, 0 at the end, and what was found."""
-    beginning = f"s {name}\n".encode()
+    return command(
+        "ZSCAN",
+        keys.doubt,
+        cursor,
+        "COUNT",
+        step,
+        decode=lambda reply: (int(reply[0]), [by for limit, by in _lines(reply[1]) if limit == name]),
+    )
 
-    def read(reply: Any) -> tuple[int, list[str]]:
-        members = list(reply[1]) if isinstance(reply[1], dict) else [one[0] for one in _pairs(reply[1])]
-        return int(reply[0]), [_text(one[len(beginning) :]) for one in members if one.startswith(beginning)]
 
-    return command("ZSCAN", keys.doubt, cursor, "COUNT", step, decode=read)
+def waiting_lines(keys: Keys, step: int = 1000) -> Call[list[tuple[str, str]]]:
+    """The first step of a scan over the lines of all limits in which somebody waits: limit, and whose places."""
+    return command("ZSCAN", keys.doubt, 0, "COUNT", step, decode=lambda reply: _lines(reply[1]))
+
+
+def _lines(reply: Any) -> list[tuple[str, str]]:
+    members = list(reply) if isinstance(reply, dict) else [one[0] for one in _pairs(reply)]
+    split = (_text(one[2:]).partition("\n") for one in members if one.startswith(b"s "))
+    return [(name, by) for name, _, by in split]
 
 
 def _pairs(reply: Any) -> list[Any]:
@@ -137,6 +152,11 @@ def parts(keys: Keys, name: str, cursor: int, step: int = 500) -> Call[tuple[int
         step,
         decode=lambda reply: (int(reply[0]), [_text(one) for one in reply[1]]),
     )
+
+
+def value_count(keys: Keys, name: str) -> Call[int]:
+    """Of how many values of ``by`` places are taken."""
+    return command("SCARD", keys.taken(name), decode=int)
 
 
 def use(keys: Keys, name: str, whose: Sequence[str]) -> Call[list[PartSize]]:
@@ -209,6 +229,17 @@ def holders(keys: Keys, name: str, by: str) -> Call[list[PlaceHolder]]:
         return sorted((_holder(_text(jid), _text(value)) for jid, value in pairs), key=lambda one: one.since)
 
     return command("HGETALL", keys.places(name, by), decode=read)
+
+
+def some_holders(keys: Keys, name: str, by: str, most: int) -> Call[list[PlaceHolder]]:
+    """About ``most`` of them, the longest first, however many there are."""
+
+    def read(reply: Any) -> list[PlaceHolder]:
+        pairs = reply[1].items() if isinstance(reply[1], dict) else _pairs(reply[1])
+        found = [_holder(_text(jid), _text(value)) for jid, value in pairs]
+        return sorted(found, key=lambda one: one.since)[:most]
+
+    return command("HSCAN", keys.places(name, by), 0, "COUNT", most, decode=read)
 
 
 def _holder(jid: str, value: str) -> PlaceHolder:

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.batch.listing import find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console.api import answer_types, answers, finding_types
+from henchman.console.api import answer_types, answers, finding_types, limit_answers
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.history.records import STATUSES, parse_search
@@ -475,6 +475,9 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("keys", "Scopes of business keys", _API.scopes, answer_types.ScopesJson, ("q",)),
     Endpoint("keys/{scope}", "Keys that are held in a scope", _API.scope, answer_types.KeysJson, ("phase", "cursor")),
     Endpoint("keys/{scope}/{key}", "Who has a key", _API.key, answer_types.KeysJson),
+    Endpoint("limits", "Limits, by name", limit_answers.limits, limit_answers.LimitsJson, ("q", *_PAGED)),
+    Endpoint("limits/{name}", "One limit", limit_answers.one, limit_answers.LimitLookJson, ("cursor",)),
+    Endpoint("limits/{name}/{by}", "Of one value of it", limit_answers.one, limit_answers.LimitLookJson, ("cursor",)),
     Endpoint("blocked", "Jobs that wait for others", _API.blocked, answer_types.BlockedJobsJson, ("stuck", "cursor")),
     Endpoint("crons", "Periodic jobs", _API.crons, answer_types.CronsJson, _PAGED),
     Endpoint(
