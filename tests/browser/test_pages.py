@@ -48,6 +48,7 @@ PAGES = (
     f"/jobs/{DEAD}",
     f"/jobs/{RETRY}",
     "/jobs/{running}",
+    "/limits",
     "/blocked",
     "/blocked?show=stuck",
     "/keys",

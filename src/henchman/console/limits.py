@@ -62,13 +62,20 @@ class LimitPages:
 
     # ---- acts
 
+    def _known(self, name: str) -> LimitPage:
+        """The limit that is acted on; Unwanted: there is none."""
+        try:
+            return self._look(name)
+        except Missing as error:
+            raise Unwanted(str(error)) from None
+
     def _form(self, name: str, form: Mapping[str, str], problem: str) -> Screen:
         """The form of another size; ``form``: what somebody has written into it, and ``problem`` what is wrong."""
-        look = self._look(name)
+        look = self._known(name)
         return Screen("limit_change.html", {"name": name, "look": look, "new": form, "problem": problem})
 
     def _change(self, order: Order, name: str) -> tuple[str, str]:
-        before = self._look(name).state
+        before = self._known(name).state
         n, per = order.form.get("n", "").strip(), order.form.get("per", "").strip()
         if not (n.isascii() and n.isdigit() and len(n) < 10):
             raise Unfit(f"n={visible(n)[:40]!r}: give a whole number")
@@ -79,7 +86,7 @@ class LimitPages:
         return "", self._set(before, int(n), seconds)
 
     def _reset(self, name: str) -> str:
-        state = self._look(name).state
+        state = self._known(name).state
         if not state.by_hand:
             raise Unwanted(f"{name} is {state.size}, as the code says")
         return self._set(state, state.code_n, None if state.has_places else state.code_per)
