@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.base import Entry, server_facts
 from henchman.inspector.blocked import BlockedJob, blocked_jobs, blocked_rows, stuck_since
-from henchman.inspector.limits import LimitState, limit_states
+from henchman.inspector.limits import some_limits
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
 from henchman.kernel.text import count, shorten, visible
@@ -339,7 +339,7 @@ class _Server:
     def limits(self) -> Procedure[Diagnosis]:
         """Limits whose free places nobody takes, though jobs wait for them: an older state of the server, or a hand."""
         try:
-            found: list[LimitState] = yield from limit_states(self._keys, most=PAGE)
+            found, _ = yield from some_limits(self._keys, most=PAGE)
         except ServerAway:
             raise
         except ServerError as error:
