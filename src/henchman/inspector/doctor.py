@@ -14,7 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.base import Entry, server_facts
 from henchman.inspector.blocked import BlockedJob, blocked_jobs, blocked_rows, stuck_since
-from henchman.inspector.limits import some_limits
+from henchman.inspector.limits import waited_for
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
 from henchman.kernel.text import count, shorten, visible
@@ -339,7 +339,7 @@ class _Server:
     def limits(self) -> Procedure[Diagnosis]:
         """Limits whose free places nobody takes, though jobs wait for them: an older state of the server, or a hand."""
         try:
-            found, _ = yield from some_limits(self._keys, most=PAGE)
+            found, many = yield from waited_for(self._keys)
         except ServerAway:
             raise
         except ServerError as error:
@@ -352,9 +352,7 @@ class _Server:
                 "warn", text + more, f"henchman limits set {shlex.quote(one.name)} {one.n} lets them go on"
             )
         waiting = sum(one.waiting for one in found)
-        return Diagnosis(
-            "ok", f"{count(len(found), 'limit')}, for which {count(waiting, 'job')} wait" if found else "none"
-        )
+        return Diagnosis("ok", f"{count(many, 'limit')}, for which {count(waiting, 'job')} wait" if many else "none")
 
     def lost_processes(self) -> Procedure[Diagnosis]:
         """Processes that neither left nor are alive: their work waits for a rescue."""

@@ -29,6 +29,7 @@ __all__ = [
     "parts_of",
     "resize",
     "some_limits",
+    "waited_for",
 ]
 
 MOST_PARTS = 1000  # values of ``by`` that are counted for one limit
@@ -160,6 +161,19 @@ def some_limits(
     parts = dict(zip(asked, (_used(one) for one in sizes), strict=True))
     states = [_state(one, parts.get(one.name, []), more=bool(taken.get(one.name, (0,))[0])) for one in some]
     return states, len(every)
+
+
+def waited_for(keys: Keys, most: int = _PAGE) -> Procedure[tuple[list[LimitState], int]]:
+    """The limits for whose places somebody waits, with those values alone, and how many limits there are; two round
+    trips."""
+    every, lines = yield from side_by_side(ask(limits.sizes(keys)), ask(limits.waiting_lines(keys)))
+    sized: dict[str, LimitSize] = {one.name: one for one in every}
+    whose: dict[str, list[str]] = {}
+    for name, by in lines:
+        if name in sized and (name in whose or len(whose) < most):
+            whose.setdefault(name, []).append(by)
+    sizes = yield from side_by_side(*(ask(limits.use(keys, name, some)) for name, some in whose.items()))
+    return [_state(sized[name], _used(parts)) for name, parts in zip(whose, sizes, strict=True)], len(every)
 
 
 def _used(parts: Sequence[PartSize]) -> list[PartSize]:
