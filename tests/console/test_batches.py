@@ -270,7 +270,7 @@ def test_what_running_jobs_say_stands_on_the_page_the_newest_first(redis_url: st
         assert any(f"jobs/{job.jid}/do/cancel" in link for link in busy.links)
         ends.set()
         until(lambda: "What its jobs say" not in browser.get(f"/batches/{batch.id}").words, "it has ended")
-        assert "What it said" in browser.get(f"/jobs/{job.jid}").words
+        until(lambda: "What it said" in browser.get(f"/jobs/{job.jid}").words, "history has its end, too")
 
 
 def event(
