@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -11,38 +10,22 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from henchman import App, Concurrent, Leaky
+from henchman import App
 from henchman.console.render import tilde
 from henchman.inspector.audit import audited
 from henchman.store.call import run
+from support.bank import Bank
 from support.browsing import XSS, Browser
 from support.worker import until, working
 
 EVIL = f"{XSS} DE/47?#"
 
 
-class Bank:
-    """Two may run at once for each tenant; they run until ``go``."""
-
-    def __init__(self, app: App) -> None:
-        self.app, self.go, self.began = app, threading.Event(), list[str]()
-
-        @app.job(name="pay", queue="a", limits=[Concurrent("bank", 2, by="tenant")])
-        def pay(tenant: str, number: int) -> None:
-            self.began.append(f"{tenant}{number}")
-            assert self.go.wait(60)
-
-        @app.job(name="call", queue="a", limits=[Leaky("shop", 5, per=600)])
-        def call() -> None: ...
-
-        self.pay, self.call = pay, call
-
-
 @pytest.fixture
 def bank(redis_url: str) -> Iterator[Bank]:
     """Two of the evil tenant run, three wait in line; the rate was used once."""
     app = App(redis_url=redis_url, queues=("a",), concurrency=6)
-    made = Bank(app)
+    made = Bank(app, calls=5)
     with working(app):
         made.call.enqueue()
         made.pay.enqueue_many([(EVIL, number) for number in range(5)])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterator
 
 import pytest
@@ -14,25 +13,9 @@ from henchman import App, Concurrent, Leaky
 from henchman.cli.main import henchman
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.inspector.doctor import examine
+from support.bank import Bank
 from support.store import Store
 from support.worker import Heard, until, working
-
-
-class Bank:
-    """A worker of six slots and a job of which two may run at once for each tenant; they run until ``go``."""
-
-    def __init__(self, app: App) -> None:
-        self.app, self.go, self.began = app, threading.Event(), list[str]()
-
-        @app.job(name="pay", queue="a", limits=[Concurrent("bank", 2, by="tenant")])
-        def pay(tenant: str, number: int) -> None:
-            self.began.append(f"{tenant}{number}")
-            assert self.go.wait(60)
-
-        @app.job(name="call", queue="a", limits=[Leaky("shop", 1, per=600)])
-        def call() -> None: ...
-
-        self.pay, self.call = pay, call
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@
 --   something else shows nothing.
 -- include base
 -- include keys
+-- include shown_runs
 local MOST_LOOKED, LONGEST, MOST_FOUND = 16 * 1024 * 1024, 1000, 100  -- bytes, entries of a list, answers
 local home, run_now, run_then, flights, held, text = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
 local first, most, size, cut, found = tonumber(ARGV[7]), tonumber(ARGV[8]), 0, 0, {}
@@ -29,11 +30,7 @@ local function look(identity, list, entries)
 end
 
 local function show(identity)
-  local now = redis.pcall('HVALS', own_key(home .. identity .. run_now))
-  if #now == 0 then  -- also an error: it has no length
-    now = redis.pcall('HVALS', own_key(home .. identity .. run_then))
-  end
-  look(identity, '', now)
+  look(identity, '', shown_runs(home .. identity, run_now, run_then))
 end
 
 local function hold(identity)

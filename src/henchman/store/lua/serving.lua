@@ -8,6 +8,7 @@
 --   it runs, of those without a free slot what it began first. A key that holds something else counts nothing.
 -- include base
 -- include keys
+-- include shown_runs
 local home, run_now, run_then, since = ARGV[1], ARGV[2], ARGV[3], server_now() - tonumber(ARGV[4])
 local first, most = tonumber(ARGV[5]), tonumber(ARGV[6])
 local ours, serving, alive, free, slots, busy, heard = 0, 0, 0, 0, 0, 0, ''
@@ -51,11 +52,7 @@ local function names(info)
 end
 
 local function look_longest(identity)
-  local now = redis.pcall('HVALS', own_key(home .. identity .. run_now))
-  if #now == 0 then  -- also an error: it has no length
-    now = redis.pcall('HVALS', own_key(home .. identity .. run_then))
-  end
-  for _, one in ipairs(now.err and {} or now) do
+  for _, one in ipairs(shown_runs(home .. identity, run_now, run_then)) do
     local number = '^%s*([%d.]+)'  -- most often it stands at the end
     local at = after(one, '"run_at":', number, math.max(#one - 60, 1)) or after(one, '"run_at":', number, 1)
     at = tonumber(at)
