@@ -83,12 +83,13 @@ class LimitState:
         }
 
 
-def limit_states(keys: Keys, match: str = "", most: int | None = None) -> Procedure[list[LimitState]]:
+def limit_states(keys: Keys, match: str = "") -> Procedure[list[LimitState]]:
     """Every limit that was ever used, by name, with how much of it is taken. ``match``: with it in their names."""
     every: list[LimitSize] = yield limits.sizes(keys)
-    some = [one for one in every if match.lower() in one.name.lower()][:most]
     found = []
-    for one in some:
+    for one in every:
+        if match.lower() not in one.name.lower():
+            continue
         parts, more = (yield from parts_of(keys, one.name)) if one.kind == "c" else ([], False)
         found.append(_state(one, parts, more=more))
     return found
