@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
+from redis import Redis
 
 from henchman.console.site import Console
 from support.browsing import Browser
@@ -18,6 +19,7 @@ from support.server import running_server
 TRIPS: Final = 3
 BYTES: Final = 60_000
 NODES: Final = 2500
+TIMES: Final = 4  # as long as a bare client needs for the records of the processes
 
 #: page and how many names follow in its address → addresses to look at; a page that is not here fails the test
 PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
@@ -116,19 +118,43 @@ def test_a_page_asks_three_times_and_is_small(
 @pytest.mark.scale("a million jobs, a hundred thousand of all else, a thousand processes")
 @pytest.mark.timeout(600)
 def test_every_page_of_a_large_server_is_quick(tmp_path: Path) -> None:
-    """Of 100 looks 95 are to take 100 ms at most on a quiet machine. The bound leaves room for a busy one."""
+    """Of 20 looks 19 take 100 ms at most, or, where the machine is busy with other things, ``TIMES`` as long as a bare
+    client needs at that time to read the records of a thousand processes and no more. A page that takes longer is
+    looked at again when the others were."""
     with running_server() as server, crowded(server.url, tmp_path, MANY) as crowd:
-        browser = Browser(crowd.app.console())
-        addresses = [one for several in (*PAGES.values(), UNKNOWN) for one in several]
-        took: dict[str, float] = {}
-        for address in addresses:
+        browser, bare = Browser(crowd.app.console()), Redis.from_url(server.url)
+
+        def took(address: str) -> tuple[float, float]:
+            """Seconds: of the 19th of 20 looks, and what would have been enough."""
             browser.get(crowd.path(address))
-            times = []
-            for _ in range(20):
-                began = time.perf_counter()
-                browser.get(crowd.path(address))
-                times.append(time.perf_counter() - began)
-            took[address] = sorted(times)[18]
-    print(*(f"{seconds * 1000:7.1f} ms  {address}" for address, seconds in took.items()), sep="\n")
-    slow = {address: seconds for address, seconds in took.items() if seconds > 0.4}
-    assert not slow
+            before = _seconds(3, lambda: _read_records(bare, crowd))
+            looks = _seconds(20, lambda: browser.get(crowd.path(address)))
+            after = _seconds(3, lambda: _read_records(bare, crowd))
+            return looks[18], max(0.1, TIMES * (before[1] + after[1]) / 2)
+
+        addresses = [one for several in (*PAGES.values(), UNKNOWN) for one in several]
+        first = {address: took(address) for address in addresses}
+        slow = [address for address, (seconds, enough) in first.items() if seconds > enough]
+        again = {address: took(address) for address in slow}
+    shown = {
+        address: f"{a * 1000:7.1f} ms of {b * 1000:5.0f}  {address}" for address, (a, b) in (first | again).items()
+    }
+    print(*shown.values(), sep="\n")
+    assert not [shown[address] for address, (seconds, enough) in again.items() if seconds > enough]
+
+
+def _seconds(times: int, do: Callable[[], object]) -> list[float]:
+    taken = []
+    for _ in range(times):
+        began = time.perf_counter()
+        do()
+        taken.append(time.perf_counter() - began)
+    return sorted(taken)
+
+
+def _read_records(bare: Any, crowd: Crowd) -> None:
+    keys = crowd.app.keys
+    with bare.pipeline(transaction=False) as asked:
+        for one in bare.smembers(keys.processes):
+            asked.hgetall(keys.process(one.decode())).hgetall(keys.work(one.decode()))
+        asked.execute()

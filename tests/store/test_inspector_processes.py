@@ -7,7 +7,7 @@ import json
 import pytest
 
 from henchman.inspector.metrics import overview, rates
-from henchman.inspector.processes import Processes, process_state
+from henchman.inspector.processes import Processes, look_at_fleet, process_state
 from henchman.store.call import run
 from henchman.store.leases import Record
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
@@ -52,6 +52,21 @@ def test_garbage_is_read(store: Store) -> None:
     work = crew(store).work()
     assert [one.entry.jid for one in work] == ["w" * 24, "", "o" * 24, "", ""]
     assert (work[0].queue, work[0].run_at) == ("mail", int(now - 20))
+    fleet = run(store.connections, look_at_fleet(store.keys))
+    assert [one[:4] for one in fleet.work] == [one[:4] for one in work], "decoded one by one it is the same"
+    assert [one.entry.payload for one in fleet.work[1:4]] == [one.entry.payload for one in work[1:4]]
+    assert (len(fleet.work), fleet.work[-1].identity) == (5, work[-1].identity)
+
+
+def test_a_process_that_says_something_else_is_read_anew() -> None:
+    read = [process_state(Record("vm:1:a", {"info": info}, {})) for info in (RUBY_8, RUBY_6, RUBY_8)]
+    assert [one and one.tag for one in read] == ["mytag", read[1] and read[1].tag, "mytag"]
+    assert read[0] == read[2]
+    assert read[1] is not None
+    assert read[0] != read[1]
+    far = b'{"tag": "' + b"x" * 100_000 + b'"}'
+    assert (long := process_state(Record("vm:1:a", {"info": far}, {}))) is not None
+    assert len(long.tag) == 100_000, "too long to be kept, and read nevertheless"
 
 
 def test_work_of_old_versions_is_read(store: Store) -> None:

@@ -232,7 +232,7 @@ class Screens:
                 "errors": [(one, one.state(seen.at), spark(one.trend(seen.at))) for one in opened[:6]],
                 "waits": max((one.latency or 0.0 for one in seen.queues if one.size), default=None),
                 "rate": rate(found, seen.at),
-                "served": {name for one in seen.processes for name in one.queues},
+                "served": {name for queues in {one.queues for one in seen.processes} for name in queues},
             },
         )
 
@@ -249,7 +249,7 @@ class Screens:
         """Who is alive, and what runs: the processes that were lost, then those with the most work."""
         query.unless_said(_WORK)
         (at, fleet), text, by = self.fleet.get(), query.search, query.word("by", *_ORDERS)
-        work = [one for one in fleet.work if text in one.identity]
+        work = [one for one in fleet.work if text in one.identity] if text else fleet.work
         every = [one for one in fleet.processes if text in one.identity]
         lost = {one.identity for one in every if (one.beat_age(at) or 0.0) > LOST}
         every.sort(key=lambda one: (one.identity not in lost, -one.busy, one.identity))

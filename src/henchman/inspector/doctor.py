@@ -93,13 +93,12 @@ def _times(runner: Runner, pings: int) -> list[float]:
 
 def _examined(keys: Keys, taken: Sequence[float], most: int) -> Procedure[Iterator[Check]]:
     server = _Server(keys)
-    ground, *others = yield from side_by_side(
+    (ground, lines), clocks, broken, unsent, paused, *others = yield from side_by_side(
         server.ground(),
         server.clocks(),
         server.broken_effects(),
         server.lost_submissions(),
         server.paused_queues(),
-        server.fair_queues(),
         server.blocked_jobs(most),
         server.limits(),
         server.lost_processes(),
@@ -117,7 +116,8 @@ def _examined(keys: Keys, taken: Sequence[float], most: int) -> Procedure[Iterat
         "lost processes",
     )
     last = "record", "rights"
-    every = zip((*names, *more, *last), (*ground, _round_trip(taken), *others), strict=True)
+    found = (*ground, _round_trip(taken), clocks, broken, unsent, paused, lines, *others)
+    every = zip((*names, *more, *last), found, strict=True)
     return (Check(name, *one) for name, one in every)
 
 
@@ -148,14 +148,18 @@ class _Server:
         self._info: Mapping[str, str] = {}  #: what INFO says; empty when it is forbidden
         self._settings: Mapping[str, str] = {}  #: what CONFIG says of those that count; empty when it is forbidden
 
-    def ground(self) -> Procedure[list[Diagnosis]]:
-        """What the server says of itself and its settings, and who uses it."""
+    def ground(self) -> Procedure[tuple[list[Diagnosis], Diagnosis]]:
+        """What the server says of itself and its settings, and who uses it; and whether they know lines of tenants."""
         asked = commands(*(("CONFIG", "GET", name) for name in _SETTINGS), decode=list)
-        self._info, replies, processes = yield from side_by_side(
-            server_facts(), unless_refused(ask(asked), []), unless_refused(list_processes(self._keys), [])
+        self._info, replies, processes, lines = yield from side_by_side(
+            server_facts(),
+            unless_refused(ask(asked), []),
+            unless_refused(list_processes(self._keys), []),
+            ask(fair.names(self._keys)),
         )
         self._settings = {_text(one[0]): _text(one[1]) for one in replies if len(one) == 2}
-        return [self.version(), self.eviction(), self.persistence(), self.memory(), self.connections(processes)]
+        ground = [self.version(), self.eviction(), self.persistence(), self.memory(), self.connections(processes)]
+        return ground, _fair_queues(lines, processes)
 
     def version(self) -> Diagnosis:
         own = self._info.get("valkey_version")
@@ -268,16 +272,6 @@ class _Server:
         shown = shorten((latest or b"").decode("utf-8", "backslashreplace"), 200)
         text = f"{int(count):,} jobs were not pushed after the commit that they waited for; the latest: {shown}"
         return Diagnosis("bad", text, f"push by hand what is missing, then: DEL {key}")
-
-    def fair_queues(self) -> Procedure[Diagnosis]:
-        """Ruby's workers know no lines: they take what stands in a queue's list, whosever it is."""
-        names, processes = yield from side_by_side(ask(fair.names(self._keys)), list_processes(self._keys))
-        others = {one.identity: names.intersection(one.queues) for one in processes if not one.ours}
-        served = [f"{one} serves {_listed(sorted(theirs))}" for one, theirs in others.items() if theirs]
-        if served:
-            text = f"not by turns, for it is no worker of Henchman: {_listed(served)}"
-            return Diagnosis("warn", text, "take the queue from its -q, or fair_by= and priority= from the jobs")
-        return Diagnosis("ok", f"{count(len(names), 'queue')}, served by turns" if names else "none")
 
     def paused_queues(self) -> Procedure[Diagnosis]:
         try:
@@ -419,6 +413,16 @@ class _Server:
         except ServerError as error:
             return "permission" not in str(error).lower()
         return True
+
+
+def _fair_queues(names: set[str], processes: Sequence[ProcessState]) -> Diagnosis:
+    """Ruby's workers know no lines: they take what stands in a queue's list, whosever it is."""
+    others = {one.identity: names.intersection(one.queues) for one in processes if not one.ours}
+    served = [f"{one} serves {_listed(sorted(theirs))}" for one, theirs in others.items() if theirs]
+    if served:
+        text = f"not by turns, for it is no worker of Henchman: {_listed(served)}"
+        return Diagnosis("warn", text, "take the queue from its -q, or fair_by= and priority= from the jobs")
+    return Diagnosis("ok", f"{count(len(names), 'queue')}, served by turns" if names else "none")
 
 
 def _round_trip(taken: Sequence[float]) -> Diagnosis:

@@ -225,10 +225,11 @@ def _by_ten_minutes(keys: Keys, moments: Sequence[dt.datetime], now: float) -> P
 
 
 def _fuller(one: dict[str, Counted], other: dict[str, Counted]) -> dict[str, Counted]:
-    return {
-        name: max(one.get(name, _NOTHING), other.get(name, _NOTHING), key=lambda counted: counted.processed)
-        for name in (one | other)
-    }
+    fuller = one | other
+    for name, counted in one.items():
+        if counted.processed >= fuller[name].processed:
+            fuller[name] = counted
+    return fuller
 
 
 def _added(parts: Sequence[dict[str, Counted]]) -> dict[str, Counted]:
@@ -244,10 +245,11 @@ def _added(parts: Sequence[dict[str, Counted]]) -> dict[str, Counted]:
 def _summed(name: str, found: Sequence[dict[str, Counted]]) -> ClassMetrics:
     held = [bucket.get(name, _NOTHING) for bucket in found]
     points = tuple(Point(one.processed, one.failed, one.ms) for one in held)
-    processed, failed, ms = (
-        sum(column) for column in zip(*((p.processed, p.failed, p.ms) for p in points), strict=True)
-    )
-    causes = sum((Counter(one.causes) for one in held), Counter[str]())
+    processed, failed, ms = sum(p.processed for p in points), sum(p.failed for p in points), sum(p.ms for p in points)
+    causes = Counter[str]()
+    for one in held:
+        if one.causes:
+            causes.update(one.causes)
     return ClassMetrics(name, processed, failed, ms, points, None, {one: causes[one] for one in CAUSES if causes[one]})
 
 
@@ -364,7 +366,7 @@ class Overview(NamedTuple):
     stats: Stats
     queues: list[QueueState]
     processes: list[ProcessState]
-    work: list[Work]
+    work: Sequence[Work]
     ordered: list[OrderedStats]
     lost: Sequence[ProcessState] = ()
 

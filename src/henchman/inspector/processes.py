@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, overload
+
+import msgspec
 
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry, Inspector, Mask, json_object
@@ -41,6 +43,7 @@ _LISTS = 200  # in-flight lists of one process that are measured
 _COUNTED = 2000  # processes of which the server counts who serves a queue
 _MINUTES = 60  # of memory that a process tells
 _AT_ONCE = 50  # processes read in one call
+_KEPT = 16_384  # bytes of what a process says at its start that are kept at most
 #: a command → the signal that Sidekiq's processes understand
 SIGNALS: Mapping[str, str] = {"quiet": "TSTP", "stop": "TERM", "dump": "TTIN"}
 
@@ -99,16 +102,50 @@ def _whole(value: Any) -> int:
     return int(number) if number is not None and abs(number) < 1e15 else 0
 
 
+class _Said(NamedTuple):
+    """What a process says of itself once, at its start."""
+
+    hostname: str
+    pid: int | None
+    tag: str
+    version: str
+    started_at: float | None
+    queues: tuple[str, ...]
+    labels: tuple[str, ...]
+    concurrency: int
+    embedded: bool
+
+
+@lru_cache(maxsize=2048)
+def _said(info: bytes) -> _Said:
+    """Kept: it stays the same as long as a process lives, and is most of the work of a look at a large fleet."""
+    told = json_object(info)
+    capsules = told.get("capsules")
+    groups = list(capsules.values()) if isinstance(capsules, dict) else []
+    weights = [one.get("weights") for one in groups if isinstance(one, dict)]
+    listed = told.get("queues") or {name: 0 for one in weights if isinstance(one, dict) for name in one}
+    return _Said(
+        plain(told.get("hostname")),
+        _whole(told.get("pid")) or None,
+        plain(told.get("tag")),
+        plain(told.get("version")),
+        _number(told.get("started_at")),
+        _texts(listed),
+        _texts(told.get("labels")),
+        _whole(told.get("concurrency")),
+        told.get("embedded") is True,
+    )
+
+
 @lru_cache(maxsize=64)
-def _distinct(texts: tuple[Any, ...]) -> tuple[str, ...]:
-    """Most processes of a fleet serve the same queues."""
-    return tuple(dict.fromkeys(map(plain, texts)))
+def _distinct(texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Most processes of a fleet serve the same queues, and share the text of their names."""
+    return tuple(dict.fromkeys(texts))
 
 
 def _texts(value: Any) -> tuple[str, ...]:
     if isinstance(value, dict | list):
-        given = tuple(value)
-        return _distinct(given) if all(isinstance(one, str) for one in given) else _distinct(tuple(map(plain, given)))
+        return _distinct(tuple(map(plain, value)))
     return (value,) if isinstance(value, str) and value else ()
 
 
@@ -117,37 +154,55 @@ def process_state(record: leases.Record) -> ProcessState | None:
     facts = record.facts
     if not facts:
         return None
-    info = json_object(facts.get("info", b""))
+    info = facts.get("info", b"")
+    said = _said(info) if len(info) <= _KEPT else _said.__wrapped__(info)
     host, _, rest = record.identity.partition(":")
-    pid = info.get("pid", rest.partition(":")[0])
-    capsules = info.get("capsules")
-    groups = list(capsules.values()) if isinstance(capsules, dict) else []
-    weights = [one.get("weights") for one in groups if isinstance(one, dict)]
     isolated = facts.get("isolated", b"").split()
-    listed = info.get("queues") or {name: 0 for one in weights if isinstance(one, dict) for name in one}
     return ProcessState(
         identity=record.identity,
-        hostname=plain(info.get("hostname")) or host,
-        pid=_whole(pid) or None,
-        tag=plain(info.get("tag")),
-        version=plain(info.get("version")),
-        started_at=_number(info.get("started_at")),
-        queues=_texts(listed),
-        labels=_texts(info.get("labels")),
-        concurrency=_whole(facts.get("concurrency") or info.get("concurrency")),
+        hostname=said.hostname or host,
+        pid=said.pid or _whole(rest.partition(":")[0]) or None,
+        tag=said.tag,
+        version=said.version,
+        started_at=said.started_at,
+        queues=said.queues,
+        labels=said.labels,
+        concurrency=_whole(facts.get("concurrency")) or said.concurrency,
         busy=_whole(facts.get("busy")),
         beat=_number(facts.get("beat")),
         rss_kb=_whole(facts.get("rss")),
         rtt_us=_whole(facts.get("rtt_us")),
         quiet=facts.get("quiet") == b"true",
-        embedded=info.get("embedded") is True,
+        embedded=said.embedded,
         skew=_number(facts.get("skew")),
         isolated=_whole(isolated[0]) if isolated else 0,
         isolated_rss_kb=_whole(isolated[1]) if len(isolated) > 1 else 0,
     )
 
 
+class _Slot(msgspec.Struct):
+    """What one slot says that it runs, as all versions since Sidekiq 6.0 write it."""
+
+    payload: str
+    queue: str
+    run_at: int | float
+    pid: int = 0
+
+
+_slot = msgspec.json.Decoder(_Slot).decode
+
+
 def _work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
+    try:
+        said = _slot(value)
+        stored = said.payload.encode()
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return _unusual_work(identity, slot, value, mask)
+    entry = Entry(stored, mask=mask)
+    return Work(identity, slot, said.queue or entry.queue or "", times.read(said.run_at), entry, said.pid or None)
+
+
+def _unusual_work(identity: str, slot: str, value: bytes, mask: Mask | None) -> Work:
     record = json_object(value)
     payload = record.get("payload")
     if isinstance(payload, str):
@@ -174,7 +229,44 @@ class Fleet(NamedTuple):
     running first."""
 
     processes: list[ProcessState]
-    work: list[Work]
+    work: Sequence[Work]
+
+
+class _Started(msgspec.Struct):
+    """When a job was started, of all that a slot says."""
+
+    run_at: int | float
+
+
+_started = msgspec.json.Decoder(_Started).decode
+
+
+class _WorkList(Sequence[Work]):
+    """Running jobs, the longest running first; each is decoded when somebody looks at it: of ten thousand few are."""
+
+    def __init__(self, records: Iterable[leases.Record], mask: Mask | None) -> None:
+        self._mask = mask
+        slots = ((one.identity, slot, value) for one in records for slot, value in one.work.items() if value)
+        self._sorted = sorted(slots, key=self._begun)
+
+    def _begun(self, slot: tuple[str, str, bytes]) -> float:
+        try:
+            begun = times.read(_started(slot[2]).run_at)
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            begun = _work(*slot, self._mask).run_at
+        return float("inf") if begun is None else begun
+
+    def __len__(self) -> int:
+        return len(self._sorted)
+
+    @overload
+    def __getitem__(self, place: int) -> Work: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[Work]: ...
+    def __getitem__(self, place: int | slice) -> Work | list[Work]:
+        if isinstance(place, slice):
+            return [_work(*slot, self._mask) for slot in self._sorted[place]]
+        return _work(*self._sorted[place], self._mask)
 
 
 def living(processes: Iterable[ProcessState], now: float) -> list[ProcessState]:
@@ -185,7 +277,7 @@ def living(processes: Iterable[ProcessState], now: float) -> list[ProcessState]:
 def look_at_fleet(keys: Keys, mask: Mask | None = None) -> Procedure[Fleet]:
     """All processes and what they run, in two round trips."""
     records = yield from _records(keys)
-    return Fleet([state for state in map(process_state, records) if state is not None], running_in(records, mask))
+    return Fleet([state for state in map(process_state, records) if state is not None], _WorkList(records, mask))
 
 
 def list_processes(keys: Keys) -> Procedure[list[ProcessState]]:

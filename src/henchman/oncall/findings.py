@@ -169,7 +169,7 @@ def _errors(failing: Errors) -> Iterator[Finding]:
 
 
 def _served(seen: Overview) -> set[str]:
-    return {name for one in seen.processes if not one.quiet for name in one.queues}
+    return {name for queues in {one.queues for one in seen.processes if not one.quiet} for name in queues}
 
 
 def _unserved(seen: Overview) -> Iterator[Finding]:
@@ -190,9 +190,9 @@ def _unserved(seen: Overview) -> Iterator[Finding]:
 
 
 def _behind(seen: Overview) -> Iterator[Finding]:
-    for one in seen.queues:
-        waited = one.latency or 0.0
-        if one.size and not one.paused and waited > BEHIND and one.name in _served(seen):
+    served = _served(seen)
+    for one, waited in ((one, one.latency or 0.0) for one in seen.queues):
+        if one.size and not one.paused and waited > BEHIND and one.name in served:
             yield Finding(
                 "critical" if waited > VERY_BEHIND else "warning",
                 "behind",
@@ -256,17 +256,18 @@ def _late(seen: Overview) -> Iterator[Finding]:
 
 def _stuck(seen: Overview) -> Iterator[Finding]:
     for one in seen.work:
-        if one.run_at is not None and seen.at - one.run_at > LONG:
-            yield Finding(
-                "warning",
-                "long run",
-                f"{one.entry.name} has been running for {span(seen.at - one.run_at)}.",
-                f"on {one.identity}",
-                "job",
-                one.entry.jid,
-                "look where it stands, or cancel it",
-                act=("jobs", one.entry.jid, "cancel") if one.entry.jid else (),
-            )
+        if one.run_at is None or seen.at - one.run_at <= LONG:
+            return  # the longest running come first
+        yield Finding(
+            "warning",
+            "long run",
+            f"{one.entry.name} has been running for {span(seen.at - one.run_at)}.",
+            f"on {one.identity}",
+            "job",
+            one.entry.jid,
+            "look where it stands, or cancel it",
+            act=("jobs", one.entry.jid, "cancel") if one.entry.jid else (),
+        )
 
 
 def _versions(seen: Overview) -> Iterator[Finding]:

@@ -10,6 +10,7 @@ import datetime as dt
 import struct
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 from henchman.store.call import Arg, Call, command, commands
@@ -136,18 +137,31 @@ def read(buckets: Sequence[str]) -> Call[list[dict[str, Counted]]]:
     return commands(*(("HGETALL", key) for key in buckets), decode=lambda replies: [_bucket(one) for one in replies])
 
 
+_KEPT = 300  # bytes of a field's name that are kept at most
+
+
 def _bucket(flat: Any) -> dict[str, Counted]:
     figures: dict[str, dict[str, int]] = {}
-    for i in range(0, len(flat), 2):
-        name, _, what = flat[i].decode("utf-8", "surrogateescape").rpartition("|")
+    for field, value in zip(flat[::2], flat[1::2], strict=True):
+        name, what = _field(field) if len(field) <= _KEPT else _field.__wrapped__(field)
         if name:
-            figures.setdefault(name, {})[what] = _number(flat[i + 1])
+            one = figures.get(name)
+            if one is None:
+                one = figures[name] = {}
+            one[what] = _number(value)
     return {name: _counted(one) for name, one in figures.items()}
 
 
-def _counted(one: Mapping[str, int]) -> Counted:
-    causes = {name: number for name, number in one.items() if name not in ("p", "f", "ms")}
-    return Counted(one.get("p", 0), one.get("f", 0), one.get("ms", 0), (), causes)
+@lru_cache(maxsize=4096)
+def _field(field: bytes) -> tuple[str, str]:
+    """The class and the figure that a field of a bucket is of; buckets have the same fields, minute for minute."""
+    name, _, what = field.decode("utf-8", "surrogateescape").rpartition("|")
+    return name, what
+
+
+def _counted(one: dict[str, int]) -> Counted:
+    plain = one.pop("p", 0), one.pop("f", 0), one.pop("ms", 0)
+    return Counted(*plain, (), one)  # what is left are causes
 
 
 def _number(text: bytes) -> int:
