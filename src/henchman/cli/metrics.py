@@ -15,7 +15,8 @@ from rich.text import Text
 from henchman.cli.session import Session, as_json, command
 from henchman.cli.show import Table, TableRow, ago, answer, cell, console, count, duration, facts, figure, listed
 from henchman.errors import HenchmanError
-from henchman.inspector.errors import LOOKED, ErrorGroup, Errors, error_group
+from henchman.inspector.differs import Difference, look_at_error
+from henchman.inspector.errors import LOOKED, ErrorGroup, Errors, Narrowed
 from henchman.inspector.errors import errors as grouped
 from henchman.inspector.metrics import ClassMetrics, Metrics, mark_deploy
 from henchman.inspector.metrics import metrics as measured
@@ -212,22 +213,26 @@ def _spread(one: ClassMetrics, bar: str) -> Iterator[Text]:
 @click.argument("group", required=False)
 @click.option("--job", default="", metavar="NAME", help="Of one job.")
 @click.option("--queue", default="", metavar="NAME", help="Of one queue.")
+@click.option("--host", default="", metavar="NAME", help="Met on one host.")
+@click.option("--version", default="", metavar="TAG", help="Met in one version: the tag of a process.")
 @click.option("-n", "--most", type=click.IntRange(1, LOOKED), default=_SHOWN, show_default=True, help="How many.")
 @as_json
-def errors(session: Session, group: str | None, job: str, queue: str, most: int, as_json: bool) -> None:
-    """Failures by kind, those that are new or rise first; of one GROUP its traceback. Exit status 1: nobody knows it.
+def errors(session: Session, group: str | None, most: int, as_json: bool, **narrowed: str) -> None:
+    """Failures by kind, those that are new or rise first; of one GROUP its traceback, and what its failures have in
+    common that other runs have not. Exit status 1: nobody knows it.
 
     One kind is: one exception, with one message but for what varies in it, raised at one place of the application.
     Workers write them down at each heartbeat, and the last 500 kinds are kept for 14 days.
     """
     if group is not None:
-        found = run(session.runner, error_group(session.keys, group))
+        now = time.time()
+        found, differs = run(session.runner, look_at_error(session.keys, group, now))
         if found is None:
             raise HenchmanError(f"no error is known as {group!r}: henchman errors lists them")
-        now = time.time()
-        answer(found.to_json(now), *_error_lines(found, now), as_json=as_json)
+        document = {**found.to_json(now), "differs": [one.to_json() for one in differs]}
+        answer(document, *_error_lines(found, differs, now), as_json=as_json)
         return
-    seen = run(session.runner, grouped(session.keys, job=job, queue=queue))
+    seen = run(session.runner, grouped(session.keys, Narrowed(**narrowed)))
     groups = [one.to_json(seen.at) for one in seen.groups[:most]]
     document = {"errors": groups, "total": seen.total, "forgotten": seen.forgotten}
     answer(document, *_error_table(seen, most, console()), as_json=as_json)
@@ -258,13 +263,16 @@ def _error_table(seen: Errors, most: int, out: Console) -> Iterator[Table | Text
         yield Text(listed(most, len(seen.groups), "errors"), "dim")
 
 
-def _error_lines(one: ErrorGroup, now: float) -> Iterator[Text | str]:
+def _error_lines(one: ErrorGroup, differs: Sequence[Difference], now: float) -> Iterator[Text | str]:
     yield cell(f"{one.error}: {one.message}", "red")
     told: list[tuple[str, object]] = [("state", one.state(now)), ("times", figure(one.count))]
     told += [("first", ago(one.first)), ("last", ago(one.last))]
     if one.after is not None:
         told.append(("deploy", f"{one.after.label}, {duration(one.first - one.after.at)} before it"))
-    for title, counts in (("jobs", one.jobs), ("queues", one.queues)):
-        told.append((title, ", ".join(f"{name} {many:,}" for name, many in counts.items())))
+    where = ("hosts", one.hosts), ("versions", one.versions), ("attempts", one.attempts)
+    for title, counts in (("jobs", one.jobs), ("queues", one.queues), *where):
+        if counts:
+            told.append((title, ", ".join(f"{name} {many:,}" for name, many in counts.items())))
+    told += [("differs" if number == 0 else "", each.text) for number, each in enumerate(differs)]
     yield from facts([*told, ("place", one.place), ("last job", one.jid)])
     yield from (cell(f"  {line}", "dim") for line in one.trace)

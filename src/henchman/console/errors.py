@@ -1,8 +1,10 @@
-"""Pages of errors: all groups of failures, those that are new or rise first; one, with its jobs and their retry."""
+"""Pages of errors: all groups of failures, those that are new or rise first; one, with what its failures have in
+common, its jobs and their retry."""
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -10,6 +12,7 @@ from henchman.client.runtime import Runtime
 from henchman.console.chart import Spark, spark
 from henchman.console.pages import Query, Screen, View
 from henchman.inspector import errors as asked
+from henchman.inspector.differs import FEW, look_at_error
 from henchman.inspector.errors import STANDS_IN, ErrorGroup
 from henchman.kernel.text import visible
 from henchman.oncall.deeds import Deed, Missing
@@ -20,6 +23,7 @@ from henchman.work.outcome import CAUSES, cause_of_name
 __all__ = ["ErrorPages"]
 
 _ROWS: Final = 25  # groups of a page
+_FACETS: Final = 6  # values of one
 _JOBS: Final = 10  # of each set on the page of one
 _STATES: Final = {"": "open"} | {one: one for one in ("new", "returned", "rising", "muted", "resolved")}
 _MUTES: Final = {"1h": "1 hour", "1d": "1 day", "7d": "7 days", "100x": "100 more"}
@@ -32,6 +36,22 @@ class ErrorRow(NamedTuple):
     group: ErrorGroup
     state: str
     bars: Sequence[Spark]
+
+
+def _facets(rows: Sequence[ErrorRow], narrowed: Mapping[str, str]) -> dict[str, list[tuple[str, int]]]:
+    """How many of the groups that are shown were met on each host, and in each version, the most first; nothing where
+    all were met in one."""
+    groups, found = [row.group for row in rows], {}
+    for name, counts in (("host", [one.hosts for one in groups]), ("version", [one.versions for one in groups])):
+        every = Counter(value for one in counts for value in one if value)
+        if len(every) > 1 and not narrowed[name]:
+            found[name] = every.most_common(_FACETS)
+    return found
+
+
+def _in_order(attempts: Mapping[str, int]) -> dict[str, int]:
+    """Attempts by their number."""
+    return dict(sorted(attempts.items(), key=lambda one: (len(one[0]), one[0])))
 
 
 class ErrorPages:
@@ -52,10 +72,10 @@ class ErrorPages:
 
     def groups(self, query: Query) -> Screen:
         """All errors; a filter for job, queue, text, and for those that are new or rise."""
-        job, queue, show = query.word("job"), query.word("queue"), query.word("show", *_STATES)
-        cause = query.word("cause", *CAUSES)
+        narrowed = {name: query.word(name) for name in ("job", "queue", "host", "version")}
+        show, cause = query.word("show", *_STATES), query.word("cause", *CAUSES)
         keys, runner = self._runtime.keys, self._runtime.connections
-        found = run(runner, asked.errors(keys, job=job, queue=queue, text=query.search))
+        found = run(runner, asked.errors(keys, asked.Narrowed(**narrowed, text=query.search)))
         rows = [ErrorRow(one, one.state(found.at), spark(one.trend(found.at))) for one in found.groups]
         rows = [row for row in rows if row.state == show or (not show and row.state not in ("muted", "resolved"))]
         here = {cause_of_name(row.group.error) for row in rows}
@@ -69,9 +89,10 @@ class ErrorPages:
             "looked": asked.LOOKED,
             "forgotten": found.forgotten,
             "shows": _STATES,
-            "show": show,
-            "job": job,
-            "queue": queue,
+            "kept_words": (words := {"q": query.search, **narrowed, "show": show, "cause": cause}),
+            "kept_with": lambda **changed: words | changed,
+            "narrowed": {name: value for name, value in narrowed.items() if value},
+            "facets": _facets(rows, narrowed),
         }
         return Screen("errors.html", facts)
 
@@ -81,7 +102,7 @@ class ErrorPages:
         mask = self._runtime.registry.mask
         groups = (asked.some_jobs(keys, mask, which, name) for which in STANDS_IN)
         names = ask(ordered_people.names(keys))
-        one, ordered, *jobs = run(runner, side_by_side(asked.error_group(keys, name, now), names, *groups))
+        (one, differs), ordered, *jobs = run(runner, side_by_side(look_at_error(keys, name, now), names, *groups))
         if one is None:
             raise Missing(
                 f"no error is known as {visible(name)[:40]}: groups are kept for 14 days after the last failure"
@@ -91,6 +112,9 @@ class ErrorPages:
             "one": one,
             "state": one.state(now),
             "bars": spark(one.trend(now), 56.0),
+            "differs": differs,
+            "few": FEW,
+            "where": {"Hosts": one.hosts, "Versions": one.versions, "Attempts": _in_order(one.attempts)},
             "mutes": _MUTES,
             "members": members,
             "words": _SETS,

@@ -70,6 +70,8 @@ FILTERS: Final = (
     "job",
     "queue",
     "cause",
+    "host",
+    "version",
 )  # what links, acts and pages of a list keep
 
 

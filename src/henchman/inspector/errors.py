@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -34,6 +34,7 @@ __all__ = [
     "ErrorGroup",
     "Errors",
     "Members",
+    "Narrowed",
     "StandsIn",
     "error_group",
     "errors",
@@ -72,7 +73,8 @@ class ErrorGroup:
     """Failures of one kind: the exception's name, the ``message`` of the last, ``place`` where the application raised
     it (``module:function``, innermost first), how often, first and last time (Unix seconds), the last job's ``jid``.
 
-    ``jobs``, ``queues``: counts by name, of at most 20; ``hours``: by hour (Unix time // 3600), of the last 48;
+    ``jobs``, ``queues``, ``hosts``, ``versions`` (the tags of processes), ``attempts``: counts by name, of at most 20;
+    ``hours``: by hour (Unix time // 3600), of the last 48;
     ``after``: the last deploy before it was first seen; ``trace``: the traceback of one, newest frame first;
     ``handled``: what somebody decided about it last.
     """
@@ -91,6 +93,9 @@ class ErrorGroup:
     after: Deploy | None = None
     trace: tuple[str, ...] = ()
     handled: Handled | None = None
+    hosts: Mapping[str, int] = field(default_factory=dict)
+    versions: Mapping[str, int] = field(default_factory=dict)
+    attempts: Mapping[str, int] = field(default_factory=dict)
 
     def trend(self, now: float) -> tuple[int, ...]:
         """Failures in each of the last 24 hours, this one last."""
@@ -137,6 +142,9 @@ class ErrorGroup:
             "last": times.iso(self.last),
             "jobs": dict(self.jobs),
             "queues": dict(self.queues),
+            "hosts": dict(self.hosts),
+            "versions": dict(self.versions),
+            "attempts": dict(self.attempts),
             "jid": self.jid,
             "deploy": None if self.after is None else {"at": times.iso(self.after.at), "label": self.after.label},
             "trace": list(self.trace),
@@ -170,10 +178,28 @@ _ORDER: Final[Mapping[Trend, int]] = {
 }
 
 
-def errors(
-    keys: Keys, *, job: str = "", queue: str = "", text: str = "", now: float | None = None
-) -> Procedure[Errors]:
-    """Errors, of every job or one, of every queue or one, whose exception, message, place or job holds ``text``."""
+class Narrowed(NamedTuple):
+    """Which errors are wanted: of one job, queue, host or version, and with ``text`` in the exception, message, place
+    or job; all of them where nothing is said."""
+
+    job: str = ""
+    queue: str = ""
+    host: str = ""
+    version: str = ""
+    text: str = ""
+
+    def fits(self, one: ErrorGroup) -> bool:
+        """Whether an error is wanted."""
+        asked = zip(self[:4], (one.jobs, one.queues, one.hosts, one.versions), strict=True)
+        said = "\n".join((one.error, one.message, one.place, one.id, *one.jobs)).lower()
+        return all(not name or name in counts for name, counts in asked) and self.text.lower() in said
+
+
+_EVERY: Final = Narrowed()
+
+
+def errors(keys: Keys, wanted: Narrowed = _EVERY, *, now: float | None = None) -> Procedure[Errors]:
+    """Errors that are wanted, those that are new or rise first."""
     now = time.time() if now is None else now
     names: list[str] = yield calls.groups(keys, 0, LOOKED)
     if not names:
@@ -181,16 +207,9 @@ def errors(
     found: calls.StoredGroups = yield calls.some_groups(keys, names, now)
     stored = zip(names, found.facts, found.handled, strict=True)
     every = [_read(name, facts, None, found.marks, handled) for name, facts, handled in stored]
-    wanted = [
-        one
-        for one in every
-        if one is not None
-        and (not job or job in one.jobs)
-        and (not queue or queue in one.queues)
-        and text.lower() in "\n".join((one.error, one.message, one.place, one.id, *one.jobs)).lower()
-    ]
-    wanted.sort(key=lambda one: (_ORDER[one.state(now)], -one.recent(now), -one.last, one.id))
-    return Errors(now, wanted, found.total, found.forgotten)
+    shown = [one for one in every if one is not None and wanted.fits(one)]
+    shown.sort(key=lambda one: (_ORDER[one.state(now)], -one.recent(now), -one.last, one.id))
+    return Errors(now, shown, found.total, found.forgotten)
 
 
 def error_group(keys: Keys, name: str, now: float | None = None) -> Procedure[ErrorGroup | None]:
@@ -253,9 +272,8 @@ def _read(name: str, stored: Any, trace: Any, marks: Mapping[float, str], handle
     before = [at for at in marks if facts.first - _BLAMED < at <= facts.first]
     after = Deploy(max(before), marks[max(before)]) if before else None
     known = facts.error, facts.message, facts.place, int(facts.count), facts.first, facts.last, facts.jid
-    return ErrorGroup(
-        name, *known, _most_first(facts.jobs), _most_first(facts.queues), hours, after, tuple(lines), decided
-    )
+    jobs, queues, *where = map(_most_first, (facts.jobs, facts.queues, facts.hosts, facts.versions, facts.attempts))
+    return ErrorGroup(name, *known, jobs, queues, hours, after, tuple(lines), decided, *where)
 
 
 class _Facts(msgspec.Struct):
@@ -271,6 +289,9 @@ class _Facts(msgspec.Struct):
     jobs: dict[str, float]
     queues: dict[str, float]
     hours: dict[str, float]
+    hosts: dict[str, float] = {}
+    versions: dict[str, float] = {}
+    attempts: dict[str, float] = {}
 
 
 def _most_first(counts: Mapping[str, float]) -> dict[str, int]:

@@ -23,7 +23,7 @@ def group_errors(keys: Keys, found: Sequence[Mapping[str, Any]], now: float) -> 
     """Add failures to their groups, at least one; how many old groups were forgotten to make room.
 
     ``found``: id, error, message, place, trace, count, first, last, jid, and counts by ``hours`` (Unix time // 3600),
-    ``jobs`` and ``queues``.
+    ``jobs``, ``queues``, ``hosts``, ``versions`` and ``attempts``.
     """
     args: list[Any] = []
     for one in found:

@@ -40,11 +40,14 @@ _RECORD_LIFE = 60  # seconds at least: a record that nobody renews is gone
 _SIGNAL_LIFE = 60  # seconds: a signal that nobody fetched is gone
 
 
+def host_name() -> str:
+    """The name of this host; the variable DYNO where it is set."""
+    return os.environ.get("DYNO") or os.uname().nodename
+
+
 def new_identity() -> str:
-    """``<hostname>:<pid>:<12 hex digits>``, as Sidekiq names a process (wire format, section 11.1); the host is the
-    variable DYNO where it is set."""
-    host = os.environ.get("DYNO") or os.uname().nodename
-    return f"{host}:{os.getpid()}:{os.urandom(6).hex()}"
+    """``<hostname>:<pid>:<12 hex digits>``, as Sidekiq names a process (wire format, section 11.1)."""
+    return f"{host_name()}:{os.getpid()}:{os.urandom(6).hex()}"
 
 
 def _number(reply: Any) -> int:

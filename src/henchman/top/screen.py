@@ -20,7 +20,7 @@ from textual.widgets import DataTable, Input, Static
 
 from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError, ServerAway
-from henchman.inspector.errors import error_group
+from henchman.inspector.differs import look_at_error
 from henchman.inspector.metrics import Overview
 from henchman.inspector.obstacles import explained_with_obstacles
 from henchman.kernel.figures import figure
@@ -409,10 +409,12 @@ class Top(App[None]):
         self._hand_over(self.push_screen, TopMessage(lines, offers=bool(offer)), answered)
 
     def _error(self, group: str) -> None:
-        one = run(self._runtime.connections, error_group(self._runtime.keys, group))
+        one, differs = run(self._runtime.connections, look_at_error(self._runtime.keys, group, time.time()))
         if one is None:
             raise Unwanted("this error is not known any more")
-        lines = [_plain(f"{one.error}: {one.message}"), one.id, "", *(_plain(line, _LINE) for line in one.trace)]
+        said = ["", "What differs", *(_plain(each.text, _LINE) for each in differs)] if differs else []
+        trace = (_plain(line, _LINE) for line in one.trace)
+        lines = [_plain(f"{one.error}: {one.message}"), one.id, *said, "", *trace]
         self._hand_over(self.push_screen, TopMessage(lines))
 
     def _ask_server(self, what: Callable[[], None]) -> None:

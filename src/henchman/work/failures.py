@@ -22,6 +22,7 @@ from henchman.errors import ServerAway
 from henchman.kernel.digests import sha256
 from henchman.kernel.text import mask_urls
 from henchman.store.failures import group_errors
+from henchman.store.leases import host_name
 
 __all__ = ["FULL", "MESSAGE", "FailureGroup", "Failures", "Noted", "Places", "caused_by", "normal"]
 
@@ -69,7 +70,7 @@ class FailureGroup(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """One failure: its group, when, of which job, and what it said."""
+    """One failure: its group, when, of which job, what it said, and which of its runs it was."""
 
     group: FailureGroup
     at: float
@@ -77,6 +78,7 @@ class Noted(NamedTuple):
     queue: str
     jid: str
     message: str
+    attempt: int = 1
 
 
 def normal(message: str) -> str:
@@ -139,7 +141,7 @@ class Failures:
         while sums:
             some = [sums.pop(name) for name in list(sums)[:_WRITTEN]]
             try:
-                shown = [one | {"message": mask_urls(one["message"])} for one in some]
+                shown = [_shown(one, runtime.config.process_tag) for one in some]
                 runtime.connections.run(group_errors(runtime.keys, shown, now))
             except ServerAway:
                 with self._lock:
@@ -153,11 +155,17 @@ def _add(sums: dict[str, dict[str, Any]], one: Noted) -> None:
     found = sums.get(group.id)
     if found is None:
         found = sums[group.id] = {"id": group.id, "error": group.error, "place": group.place, "trace": group.trace}
-        found |= {"count": 0, "first": one.at, "hours": {}, "jobs": {}, "queues": {}}
+        found |= {"count": 0, "first": one.at, "hours": {}, "jobs": {}, "queues": {}, "attempts": {}}
     found["count"] += 1
     found |= {"last": one.at, "jid": one.jid, "message": one.message}
-    for table, name in (("hours", hour), ("jobs", one.job), ("queues", one.queue)):
+    for table, name in (("hours", hour), ("jobs", one.job), ("queues", one.queue), ("attempts", str(one.attempt))):
         found[table][name] = found[table].get(name, 0) + 1
+
+
+def _shown(one: dict[str, Any], version: str) -> dict[str, Any]:
+    """A group as it is written: all of it failed on this host, under the tag of this process."""
+    places = {"hosts": {host_name()[:_LINE]: one["count"]}, "versions": {version[:_LINE]: one["count"]}}
+    return one | places | {"message": mask_urls(one["message"])}
 
 
 def _frames(error: BaseException) -> list[tuple[CodeType, int]]:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import resource
-import socket
 import sys
 import time
 from collections import deque
@@ -228,7 +227,7 @@ class Heart(Ticker):
         capsules = [fetcher.capsule for fetcher in self._manager]
         return msgspec.json.encode(
             {
-                "hostname": os.environ.get("DYNO") or socket.gethostname(),
+                "hostname": leases.host_name(),
                 "started_at": self._started_at,
                 "pid": os.getpid(),
                 "tag": config.process_tag,

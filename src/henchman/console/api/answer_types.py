@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-from henchman.console.api.failure_types import CauseJson, FailureJson
+from henchman.console.api.failure_types import CauseJson, ErrorJson, FailureJson
 from henchman.console.api.finding_types import FindingJson, MendJson, UsualJson
 from henchman.inspector.queues import QueueStateJson
 from henchman.inspector.tenants import TenantJson
@@ -72,27 +72,6 @@ class OverviewJson(TypedDict):
     ordered: int
     ordered_busy: int
     morgue: int
-
-
-class ErrorJson(TypedDict):
-    """Failures of one kind. ``last_24_hours``: by the hour, this one last; ``trace``: of one of them, where asked;
-    ``handled``: what somebody decided: verb, at, until, more."""
-
-    id: str
-    error: str
-    message: str
-    place: str
-    state: str
-    count: int
-    last_24_hours: list[int]
-    first: Moment
-    last: Moment
-    jobs: dict[str, int]
-    queues: dict[str, int]
-    jid: str
-    deploy: dict[str, str] | None
-    trace: list[str]
-    handled: dict[str, str | int | None] | None
 
 
 class ErrorsJson(_Paged):

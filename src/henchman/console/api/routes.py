@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.batch.listing import find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console.api import answer_types, answers, finding_types, limit_answers
+from henchman.console.api import answer_types, answers, failure_types, finding_types, limit_answers
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.history.records import STATUSES, parse_search
@@ -23,8 +23,9 @@ from henchman.inspector import metrics as figures
 from henchman.inspector.audit import audited
 from henchman.inspector.base import FURTHEST, checked_name, scoped
 from henchman.inspector.blocked import blocked_slice
+from henchman.inspector.differs import look_at_error
 from henchman.inspector.doctor import examine
-from henchman.inspector.errors import error_group, errors
+from henchman.inspector.errors import Narrowed, errors
 from henchman.inspector.keys import key_look, keys_in, scope_states
 from henchman.inspector.obstacles import explained_with_obstacles
 from henchman.inspector.operations import OperationJson, OperationsJson, operation, operations
@@ -65,6 +66,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "on as long as there is a `next`, also where nothing was found.",
     "job": "Only those of this job.",
     "queue": "Only those of this queue.",
+    "host": "Only those that were met on this host.",
+    "version": "Only those that were met in this version: the tag of a process.",
     "show": "Only batches that are under way, did not end well, or are workflows.",
     "stuck": "Only those that do not go by themselves.",
     "by": "Which ids, in which order.",
@@ -143,6 +146,7 @@ class Endpoint(NamedTuple):
 
 
 _PAGED: Final = ("limit", "cursor")
+_ERRORS: Final = ("job", "queue", "host", "version", "q", *_PAGED)
 
 
 class JsonApi:
@@ -184,16 +188,16 @@ class JsonApi:
         return {"items": [answers.finding(one) for one in found.shown], "muted": muted}
 
     def errors(self, ask: Ask) -> dict[str, Any]:
-        found = self._run(errors(self._keys, job=ask.word("job"), queue=ask.word("queue"), text=ask.word("q")))
+        found = self._run(errors(self._keys, Narrowed(*map(ask.word, _ERRORS[:5]))))
         some = found.groups[ask.first : ask.first + ask.limit]
         return ask.listed([one.to_json(found.at) for one in some], len(found.groups))
 
     def error(self, ask: Ask, group: str) -> dict[str, Any]:
         now = time.time()
-        one = self._run(error_group(self._keys, group, now))
+        one, differs = self._run(look_at_error(self._keys, group, now))
         if one is None:
             raise Missing(f"no error is known as {visible(group)[:40]}")
-        return one.to_json(now)  # type: ignore[no-any-return]
+        return {**one.to_json(now), "differs": [each.to_json() for each in differs]}
 
     def processes(self, ask: Ask) -> dict[str, Any]:
         every = self._run(list_processes(self._keys))
@@ -446,8 +450,8 @@ _API = JsonApi
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("overview", "Counts, and what is wrong", _API.overview, answer_types.OverviewJson),
     Endpoint("findings", "What is wrong, the worst first", _API.findings, finding_types.FindingsJson),
-    Endpoint("errors", "Failures by kind", _API.errors, answer_types.ErrorsJson, ("job", "queue", "q", *_PAGED)),
-    Endpoint("errors/{id}", "Failures of one kind, with a traceback", _API.error, answer_types.ErrorJson),
+    Endpoint("errors", "Failures by kind", _API.errors, answer_types.ErrorsJson, _ERRORS),
+    Endpoint("errors/{id}", "Failures of one kind, with a traceback", _API.error, failure_types.OneErrorJson),
     Endpoint("processes", "Worker processes", _API.processes, answer_types.ProcessesJson, _PAGED),
     Endpoint(
         "processes/{identity}", "One process: what it runs, holds and says", _API.process, answers.ProcessLookJson

@@ -3,7 +3,8 @@
 -- ARGV now life_s most (group facts trace)*
 -- returns how many groups were forgotten to make room. recent has each group by its last failure, facts and traces what
 --   is known of it (JSON); the field '' of facts counts what was forgotten so. Of a group at most 48 hours and 20 names
---   of jobs and of queues are counted one by one. All of it lives for life_s seconds after the last failure.
+--   of jobs, queues, hosts, versions and attempts are counted one by one. All of it lives for life_s seconds after the
+--   last failure.
 local now, life, most = tonumber(ARGV[1]), tonumber(ARGV[2]), tonumber(ARGV[3])
 
 local function forget(groups)
@@ -53,8 +54,10 @@ for at = 4, #ARGV, 3 do
       end
     end
     add(fresh.hours, known.hours, 48)
-    add(fresh.jobs, known.jobs, 20 - size(fresh.jobs))
-    add(fresh.queues, known.queues, 20 - size(fresh.queues))
+    for _, counts in ipairs({'jobs', 'queues', 'hosts', 'versions', 'attempts'}) do
+      fresh[counts] = fresh[counts] or {}
+      add(fresh[counts], known[counts], 20 - size(fresh[counts]))
+    end
   end
   redis.call('ZADD', KEYS[1], fresh.last, group)
   redis.call('HSET', KEYS[2], group, cjson.encode(fresh))
