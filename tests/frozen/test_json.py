@@ -127,7 +127,8 @@ def shape(document: Any) -> list[str]:
             case dict():
                 found.setdefault(path or "(all)", set()).add("object")
                 for name, one in value.items():
-                    walk(f"{path}.{name}".removeprefix("."), one)
+                    named = "NAME" if path.endswith((".hosts", ".versions")) else name  # those of this machine
+                    walk(f"{path}.{named}".removeprefix("."), one)
             case list():
                 found.setdefault(path, set()).add("list")
                 for one in value:

@@ -214,10 +214,10 @@ def _spread(one: ClassMetrics, bar: str) -> Iterator[Text]:
 @click.option("--job", default="", metavar="NAME", help="Of one job.")
 @click.option("--queue", default="", metavar="NAME", help="Of one queue.")
 @click.option("--host", default="", metavar="NAME", help="Met on one host.")
-@click.option("--version", default="", metavar="TAG", help="Met in one version: the tag of a process.")
+@click.option("--tag", default="", metavar="TAG", help="Met in one version: the tag of its processes.")
 @click.option("-n", "--most", type=click.IntRange(1, LOOKED), default=_SHOWN, show_default=True, help="How many.")
 @as_json
-def errors(session: Session, group: str | None, most: int, as_json: bool, **narrowed: str) -> None:
+def errors(session: Session, group: str | None, most: int, as_json: bool, tag: str, **narrowed: str) -> None:
     """Failures by kind, those that are new or rise first; of one GROUP its traceback, and what its failures have in
     common that other runs have not. Exit status 1: nobody knows it.
 
@@ -232,7 +232,7 @@ def errors(session: Session, group: str | None, most: int, as_json: bool, **narr
         document = {**found.to_json(now), "differs": [one.to_json() for one in differs]}
         answer(document, *_error_lines(found, differs, now), as_json=as_json)
         return
-    seen = run(session.runner, grouped(session.keys, Narrowed(**narrowed)))
+    seen = run(session.runner, grouped(session.keys, Narrowed(**narrowed, version=tag)))
     groups = [one.to_json(seen.at) for one in seen.groups[:most]]
     document = {"errors": groups, "total": seen.total, "forgotten": seen.forgotten}
     answer(document, *_error_table(seen, most, console()), as_json=as_json)

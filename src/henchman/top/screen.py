@@ -409,7 +409,9 @@ class Top(App[None]):
         self._hand_over(self.push_screen, TopMessage(lines, offers=bool(offer)), answered)
 
     def _error(self, group: str) -> None:
-        one, differs = run(self._runtime.connections, look_at_error(self._runtime.keys, group, time.time()))
+        one, differs = run(
+            self._runtime.connections, look_at_error(self._runtime.keys, group, self._runtime.clock.now())
+        )
         if one is None:
             raise Unwanted("this error is not known any more")
         said = ["", "What differs", *(_plain(each.text, _LINE) for each in differs)] if differs else []

@@ -23,6 +23,7 @@ from henchman.kernel.digests import sha256
 from henchman.kernel.text import mask_urls
 from henchman.store.failures import group_errors
 from henchman.store.leases import host_name
+from henchman.work.effects import attempt_of
 
 __all__ = ["FULL", "MESSAGE", "FailureGroup", "Failures", "Noted", "Places", "caused_by", "normal"]
 
@@ -70,7 +71,7 @@ class FailureGroup(NamedTuple):
 
 
 class Noted(NamedTuple):
-    """One failure: its group, when, of which job, what it said, and which of its runs it was."""
+    """One failure: its group, when, of which job, and what it said."""
 
     group: FailureGroup
     at: float
@@ -78,7 +79,7 @@ class Noted(NamedTuple):
     queue: str
     jid: str
     message: str
-    attempt: int = 1
+    retried: Any = None  # how often before, as the payload says it
 
 
 def normal(message: str) -> str:
@@ -158,7 +159,8 @@ def _add(sums: dict[str, dict[str, Any]], one: Noted) -> None:
         found |= {"count": 0, "first": one.at, "hours": {}, "jobs": {}, "queues": {}, "attempts": {}}
     found["count"] += 1
     found |= {"last": one.at, "jid": one.jid, "message": one.message}
-    for table, name in (("hours", hour), ("jobs", one.job), ("queues", one.queue), ("attempts", str(one.attempt))):
+    attempt = str(attempt_of({"retry_count": one.retried}))
+    for table, name in (("hours", hour), ("jobs", one.job), ("queues", one.queue), ("attempts", attempt)):
         found[table][name] = found[table].get(name, 0) + 1
 
 

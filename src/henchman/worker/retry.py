@@ -39,7 +39,6 @@ from henchman.wire.arguments import to_json
 from henchman.wire.deadlines import has_begun, is_over, noted_as_begun
 from henchman.wire.payload import sanitise
 from henchman.wire.secret import NO_SECRETS, MaskedJob, Secrets, without_secrets
-from henchman.work.effects import attempt_of
 from henchman.work.failures import FULL, MESSAGE, Failures, Noted, caused_by
 from henchman.work.outcome import DONE, Outcome, called_off, cause_of
 from henchman.work.unit import Unit
@@ -208,8 +207,8 @@ class RetryPolicy:
         at = tuple((frame.f_code.co_filename, line) for frame, line in walk_tb(error.__traceback__))[-50:]
         group = failures.known.get((type(error), message, at)) or failures.learn(error, message, at)
         name, jid = str(job.get("wrapped") or job.get("class")), str(job.get("jid"))
-        noted = Noted(group, self._runtime.clock.now(), name[:200], queue, jid[:200], message, attempt_of(job))
-        failures.noted.append(noted)
+        facts = self._runtime.clock.now(), name[:200], queue, jid[:200], message, job.get("retry_count")
+        failures.noted.append(Noted(group, *facts))
         if len(failures.noted) >= FULL:
             failures.sum_up()
         return group.id
