@@ -361,7 +361,9 @@ def test_an_app_that_no_module_names_says_so(redis_url: str, redis: Redis) -> No
 
     lost.enqueue()
     with working(app):
+        began = time.monotonic()
         settled(redis, 1)
+    assert time.monotonic() - began < 10, "it does not wait for what waiting cannot mend"
     [dead] = jobs_in(redis, "dead")
     assert "write app = App(…) at the top of a module" in dead["error_message"]
 

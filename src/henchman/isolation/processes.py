@@ -36,6 +36,7 @@ STARTS_WITHIN = 60.0  # seconds for which a run waits for a process
 IDLE = 60.0  # seconds after which a process ends that is not among those kept ready
 AT_STOP = 1.0  # seconds between JobShutdown inside and the kill: the worker is about to end
 GOODBYE = 5.0  # seconds for shutdown hooks of processes that are dismissed
+AGAIN = 0.5  # seconds after a start that the system refused
 GROWN = 0.5  # a process is replaced that has taken so much of what its limit leaves
 
 
@@ -71,7 +72,9 @@ class RunProcesses(Ticker):
         self._changed = threading.Condition()
         self._failures = 0
         self._not_before = 0.0
+        self._again_at = 0.0
         self._refusal = ""
+        self._hopeless = False  # whether waiting does not help against the refusal
         self._ended = Counter[str]()  # processes that were killed or have crashed, and are not written down yet
         self.used = False  # whether there ever was a process
 
@@ -140,13 +143,14 @@ class RunProcesses(Ticker):
         return min(max(self._waiting, ready) - len(self._idle), self._most - len(self))
 
     def _spawn_wanted(self) -> None:
-        while not self.stopping.is_set() and self._wanted() > 0:
+        while not self.stopping.is_set() and time.monotonic() >= self._again_at and self._wanted() > 0:
             try:
                 made = RunProcess.spawn(self._hello(), self._inherited)
             except (OSError, MemoryError, ConfigError) as error:
-                self._refusal = described(error)
                 self._failed()
                 with self._changed:
+                    self._refusal, self._hopeless = described(error), isinstance(error, ConfigError)
+                    self._again_at = time.monotonic() + AGAIN
                     self._changed.notify_all()
                 return
             with self._changed:
@@ -228,12 +232,13 @@ class RunProcesses(Ticker):
         end = time.monotonic() + STARTS_WITHIN
         with self._changed:
             self._waiting += 1
+            self._hopeless = False
             try:
                 while not self._idle:
                     self.wake()
                     self._changed.wait(LOOK)
                     _heed(run)
-                    if not self._idle and (self.stopping.is_set() or time.monotonic() > end):
+                    if not self._idle and (self._hopeless or self.stopping.is_set() or time.monotonic() > end):
                         raise ProcessCrashed(
                             f"no process for an isolated run could be started: {self._refusal or 'none came up'}"
                         )
