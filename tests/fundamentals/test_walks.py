@@ -149,6 +149,7 @@ def test_the_quick_start(reader: Reader) -> None:
     reader.walk(quick_start())
 
 
+@pytest.mark.frameworks("it walks twenty pages with workers of their own, and takes minutes")
 @pytest.mark.parametrize("page", WALKED)
 def test_a_how_to_page(page: str, reader: Reader) -> None:
     reader.walk(WALKED[page])
