@@ -204,6 +204,7 @@ def test_hostile_names_and_values_of_limits_are_shown_as_text(app: App, redis: R
     assert "henchman_limits_hidden 0" in told
 
 
+@pytest.mark.alone("it measures how long pages take")
 @pytest.mark.timeout(120)
 def test_ten_thousand_values_are_three_questions_and_quick(
     app: App, redis: Redis, monkeypatch: pytest.MonkeyPatch

@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
+import gc
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import date
@@ -15,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from henchman import App, Discard, Failure, Isolated, JobTimeout, Kill, Snooze, current_job
+from henchman.worker.watchdog import Watchdog
 
 app = App(concurrency=4, isolated_ready=1, encryption_keys={"test": "A" * 42 + "0="})
 _seen: list[int] = []
@@ -224,6 +227,25 @@ def twice() -> None:
 def forks() -> None:
     pid = os.fork()
     if pid:
+        write("forks", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+
+
+@app.job(name="forks_in_a_bad_moment", isolate=True, retry=0)
+def forks_in_a_bad_moment() -> None:
+    """As if its process looked after its deadlines just then."""
+    [watchdog] = [one for one in gc.get_objects() if isinstance(one, Watchdog)]
+    held, forked = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with watchdog._lock:
+            held.set()
+            forked.wait(60)
+
+    threading.Thread(target=hold).start()
+    assert held.wait(60)
+    pid = os.fork()
+    if pid:
+        forked.set()
         write("forks", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
 

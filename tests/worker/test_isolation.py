@@ -313,8 +313,9 @@ def test_a_process_that_comes_up_while_the_worker_stops_is_ended(
     assert not launcher.isolation.pids
 
 
-def test_a_job_may_fork_in_its_process(app: App, redis: Redis, trace: Path) -> None:
-    isolated.forks.enqueue()
+@pytest.mark.parametrize("job", ["forks", "forks_in_a_bad_moment"])
+def test_a_job_may_fork_in_its_process(job: str, app: App, redis: Redis, trace: Path) -> None:
+    getattr(isolated, job).enqueue()
     with working(app):
         settled(redis, 1)
     assert _lines(trace) == [["forks", "0"]]

@@ -129,6 +129,10 @@ class RunBody:
         self.is_fork = True
         self._channel.close()
 
+    def _end_fork(self, problem: BaseException | None) -> None:
+        if self.is_fork:
+            end_child(problem)
+
     def serve(self) -> None:
         """Run jobs until the worker has none for us any more."""
         self._watchdog.start()
@@ -203,8 +207,7 @@ class RunBody:
         finally:
             _limit(None)
         self._run = self._slot.run = None
-        if self.is_fork:
-            end_child(problem)
+        self._end_fork(problem)
         if problem is not None:
             ended["error"] = to_facts(problem)
             if isinstance(problem, MemoryError) and memory is not None:
@@ -256,6 +259,7 @@ class RunBody:
                 result = run.compiled.call(run)
             except BaseException as error:
                 problem = error
+            self._end_fork(problem)  # its locks may be held for ever, by threads that it has not
             self._leave(run)
         except (JobTimeout, JobShutdown, JobCancelled) as late:  # struck between the job's end and leaving it
             self._leave(run)
@@ -286,8 +290,11 @@ class RunBody:
         left = None if run.deadline is None else run.deadline - time.monotonic()
         try:
             async with asyncio.timeout(left) as limit:
-                return await run.compiled.call(run)
+                result = await run.compiled.call(run)
+                self._end_fork(None)
+                return result
         except BaseException as error:
+            self._end_fork(error)
             meant = meaning(run, error, limit.expired())
             run.struck = JobTimeout if isinstance(meant, JobTimeout) else run.struck
             if meant is error:
