@@ -15,6 +15,7 @@ SHOWN = "sqlite:///market.sqlite"
 DRIVERS = {"postgresql://": "postgresql+psycopg://", "mysql://": "mysql+pymysql://"}  # as the page says of engines
 
 
+@pytest.mark.frameworks("it walks a page with workers of its own, as those of the how-to pages")
 @pytest.mark.parametrize("name", SERVERS)
 def test_its_task_on_a_database_server(name: str, tmp_path: Path, servers: Servers) -> None:
     url = servers.url(name, tmp_path)
