@@ -1,4 +1,4 @@
-"""The same twelve incidents, clicked in Chromium: two clicks from the Overview to what broke and the act against it."""
+"""The same incidents, clicked in Chromium: two clicks from the Overview to what broke and the act against it."""
 
 from __future__ import annotations
 

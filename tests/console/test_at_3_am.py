@@ -1,4 +1,4 @@
-"""Eighteen incidents at 3 am: whoever follows the first link of the first finding, and the first one there, stands
+"""Incidents at 3 am: whoever follows the first link of the first finding, and the first one there, stands
 before what broke and the act against it. No JavaScript is needed; ``tests/browser`` clicks the same in Chromium."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Eighteen incidents of a shop at night: what breaks, by what its page is known, and the act against it. And the links
+"""The incidents of a shop at night: what breaks, by what its page is known, and the act against it. And the links
 of a page that somebody follows who does not know the console yet."""
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ from typing import Any
 
 from redis import Redis
 
-from henchman import App
+from henchman import App, Concurrent
+from henchman.errors import JobDeadline
 from henchman.inspector.metrics import mark_deploy
 from henchman.store.call import run
 from henchman.wire.payload import encode
@@ -77,11 +78,22 @@ class NightShop:
         @app.job(name="shop.ship", after=pay, key="order")
         def ship(order: str) -> None: ...
 
+        @app.job(name="shop.book", limits=[Concurrent("bank", 1)])
+        def book(order: str) -> None: ...
+
+        @app.job(name="shop.import", queue="imports", fair_by="shop")
+        def import_(shop: str, file: int) -> None: ...
+
+        @app.job(name="shop.report", deadline=3600, retry=0)
+        def report(day: str) -> None:
+            raise JobDeadline("its deadline passed while it ran")
+
         @app.ordered(queue="prices", name="shop.price")
         def price(claim: dict[str, list[Any]]) -> None:
             raise ValueError("no price is that high")
 
         self.mail, self.sync, self.pay, self.ship, self.price = mail, sync, pay, ship, price
+        self.book, self.import_, self.report = book, import_, report
         mail.enqueue_many([(user,) for user in range(3)])
 
     def alive(
@@ -193,6 +205,44 @@ class NightShop:
     def skewed_host(self) -> None:
         self.alive("host-9:99:" + "f" * 12, queues=["mail"], skew="41.25")
 
+    def waits_for_the_bank(self) -> None:
+        """A job has waited for a place of the bank for twenty minutes."""
+        self.book.enqueue("A-1")
+        with working(self.app):
+            until(lambda: self.app.blocked.size() == 1, "it waits for a place")
+        for jid, row in self.redis.hgetall("hm:parked").items():  # type: ignore[union-attr]
+            queue, due, reason, rest = row.split(b"\n", 3)
+            since = b" ".join((b"limit", str(time.time() - 1200).encode(), *reason.split(b" ")[2:]))
+            self.redis.hset("hm:parked", jid, b"\n".join((queue, due, since, rest)))
+
+    def full_limit(self) -> None:
+        identity = "host-4:433:" + "d" * 12
+        self.alive(identity, queues=["default"], busy=1)
+        work = {"queue": "default", "run_at": time.time() - 200, "payload": self.put("default", "shop.settle").decode()}
+        for name in ("work", "workers"):
+            self.redis.hset(f"{identity}:{name}", "t2", encode(work))
+        self.redis.hset("hm:slots:bank:", JID, f"1 {time.time() - 200}")
+        self.waits_for_the_bank()
+
+    def closed_limit(self) -> None:
+        with working(self.app):
+            until(self.app.limits.all, "the limit is known")
+        self.app.limits.set("bank", 0)
+        self.waits_for_the_bank()
+
+    def paused_tenant(self) -> None:
+        self.import_.enqueue("acme", 1)
+        with working(self.app):
+            until(lambda: self.app.queues["imports"].fair, "the queue is known to be fair")
+        self.app.queues["imports"].line("acme").pause(reason="their server is down")
+
+    def missed_deadlines(self) -> None:
+        self.report.enqueue_many([(f"day-{one}",) for one in range(6)])
+        with working(self.app):
+            until(lambda: self.redis.zcard("dead") == 6, "six have died")
+            until(lambda: self.redis.zcard("hm:errors"), "they are in a group")
+        self.mail.enqueue(4)
+
 
 INCIDENTS: dict[str, tuple[Callable[[NightShop], None], list[str], str]] = {
     "no consumer": (NightShop.no_consumer, ["shop.charge", "No worker serves queue pay"], "henchman work -q pay"),
@@ -212,5 +262,9 @@ INCIDENTS: dict[str, tuple[Callable[[NightShop], None], list[str], str]] = {
     "mixed versions": (NightShop.mixed_versions, ["henchman 0.9", "host-2"], "do/stop"),
     "workers with old code": (NightShop.old_code, ["host-1"], "do/stop"),
     "clock of a host": (NightShop.skewed_host, ["host-9"], "do/stop"),
+    "full limit": (NightShop.full_limit, ["shop.settle", "host-4"], "do/cancel"),
+    "limit of 0": (NightShop.closed_limit, ["bank", "shop.book"], "henchman limits set bank 1"),
+    "paused tenant": (NightShop.paused_tenant, ["imports@acme", "their server is down"], "do/resume"),
+    "missed deadlines": (NightShop.missed_deadlines, ["JobDeadline", "shop.report"], "do/retry"),
     "history behind": (NightShop.late_history, ["behind", "nobody records"], "henchman history status"),
 }
