@@ -36,7 +36,7 @@ def settle(store: Store, *units: tuple[bytes, bytes]) -> None:
 
 def claim(store: Store, *claimants: locks.Claimant) -> list[locks.ClaimAnswer]:
     lists = [(store.flight("a"), store.keys.queue("a"))]
-    return store.run(locks.claim(store.keys, ME, lists, claimants, 30_000))
+    return store.run(locks.claim(store.keys, ME, lists, claimants, 30_000))[0]
 
 
 def claimants(store: Store, *asked: tuple[int, str], **more: Any) -> list[locks.Claimant]:

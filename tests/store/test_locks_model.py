@@ -152,9 +152,9 @@ class Model:
         if not asking:
             return
         call = locks.claim(self.store.keys, self.identity, lists, asking, 30_000)
-        answers = self.store.run(call)
+        answers, _ = self.store.run(call)
         if self.random.random() < 0.3:  # the answer was lost, and it is asked for again
-            again = self.store.run(call)
+            again, _ = self.store.run(call)
             assert [one.token > 0 for one in again] == [one.token > 0 for one in answers]
             assert all(two.token > one.token for one, two in zip(answers, again, strict=True) if one.token)
         for jid, answer in zip(ready, answers, strict=True):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -43,13 +45,28 @@ class Spans:
 
 def left(store: Store) -> list[str]:
     """What is left of jobs and of their limits; that of a limit itself stays."""
-    names = ("queue:", "retry", "schedule", "hm:flight:", "hm:slots:", "hm:await:", "hm:parked", "hm:doubt")
+    names = (
+        "queue:",
+        "retry",
+        "schedule",
+        "hm:flight:",
+        "hm:slots:",
+        "hm:await:",
+        "hm:parked",
+        "hm:behind",
+        "hm:doubt",
+    )
     return [one for one in store.all_keys() if one.startswith(names)]
 
 
 def nothing_left(store: Store) -> None:
     until(lambda: not left(store), "every job has ended, and nothing is left of its limits")
     assert not store.ask("EXISTS", store.keys.broken)
+
+
+def calls(store: Store) -> int:
+    """How many scripts were called."""
+    return int(re.search(rb"cmdstat_evalsha:calls=(\d+)", store.ask("INFO", "commandstats")).group(1))  # type: ignore[union-attr]
 
 
 def test_never_more_at_once_than_there_are_places_and_each_value_has_its_own(store: Store, app: App) -> None:
@@ -79,6 +96,59 @@ def test_a_place_goes_to_the_oldest_who_waits(store: Store, app: App) -> None:
     with working(app):
         nothing_left(store)
     assert ran == list(range(60))
+
+
+def test_short_jobs_of_a_full_limit_start_in_their_process_and_are_settled_together(store: Store, app: App) -> None:
+    spans, count = Spans(), 2_000
+
+    @app.job(name="m.f", queue="a", limits=[Concurrent("bank", 2)])
+    def pay(number: int) -> None:
+        spans.run("bank", 0)
+
+    pay.enqueue_many([(number,) for number in range(count)])
+    before = calls(store)
+    with working(app):
+        nothing_left(store)
+    assert len(spans.starts) == count
+    assert spans.most == {"bank": 2}
+    assert calls(store) - before < 0.7 * count, "one after the other two of them cost three"
+
+
+def test_two_workers_share_a_full_limit_and_nobody_is_passed_over(store: Store, app: App, redis_url: str) -> None:
+    other, spans, ran = App(redis_url=redis_url, queues=("a",), concurrency=8), Spans(), set[str]()
+
+    def made(where: str, one: App) -> Any:
+        @one.job(name="m.f", queue="a", limits=[Concurrent("bank", 3)])
+        def pay(number: int) -> None:
+            ran.add(where)
+            spans.run("bank", 0.0002)
+
+        return pay
+
+    jobs = [made("one", app), made("other", other)]
+    with working(app), working(other):
+        jobs[0].enqueue_many([(number,) for number in range(1_500)])
+        nothing_left(store)
+    other.close()
+    assert (len(spans.starts), spans.most["bank"] <= 3, ran) == (1_500, True, {"one", "other"})
+
+
+def test_who_waits_here_behind_a_job_that_is_not_short_after_all_goes_on_elsewhere(store: Store, app: App) -> None:
+    gate, ran = threading.Event(), list[int]()
+
+    @app.job(name="m.f", queue="a", limits=[Concurrent("bank", 2)])
+    def pay(number: int) -> None:
+        ran.append(number)
+        if number in (300, 301):
+            gate.wait(20)
+
+    pay.enqueue_many([(number,) for number in range(600)])
+    with working(app):
+        until(lambda: {300, 301} <= set(ran), "both places are taken for long")
+        until(lambda: store.ask("HLEN", store.keys.parked) == 600 - len(ran), "who waited behind them stands in line")
+        gate.set()
+        nothing_left(store)
+    assert sorted(ran) == list(range(600))
 
 
 @pytest.mark.parametrize("how", [Failure("no"), Snooze(0.01), ValueError("x"), Kill("x")])

@@ -218,7 +218,7 @@ class TestClaim:
     def claim(self, store: Store, *payloads: bytes, phases: str = "r", conflict: str = "wait") -> list[ClaimAnswer]:
         lists = [(store.flight("a"), store.keys.queue("a"))]
         asking = [Claimant(one, json.loads(one)["jid"], KEY, 1, SCOPE, phases, conflict) for one in payloads]
-        return store.run(locks.claim(store.keys, ME, lists, asking, 30_000))
+        return store.run(locks.claim(store.keys, ME, lists, asking, 30_000))[0]
 
     @pytest.fixture
     def two(self, store: Store) -> list[bytes]:
@@ -249,7 +249,8 @@ class TestClaim:
         lock(store, "r", OTHER)
         lists = [(store.flight("a"), store.keys.queue("a"))]
         asking = [Claimant(stored, jid(1), KEY, 1, SCOPE, "r", "wait", batch or "-")]
-        assert store.run(locks.claim(store.keys, ME, lists, asking, 30_000)) == [ClaimAnswer(holder=OTHER, parked=True)]
+        answers, _ = store.run(locks.claim(store.keys, ME, lists, asking, 30_000))
+        assert answers == [ClaimAnswer(holder=OTHER, parked=True)]
         member = store.ask("HGET", f"{store.keys.batch('b1')}:jobs", jid(1))
         assert member == (b"blocked" if batch else b"enqueued")
         assert store.run(locks.unlock(store.keys, "r", SCOPE, KEY, OTHER))

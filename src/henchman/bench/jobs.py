@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 
-from henchman import App, Failure, current_job
+from henchman import App, Concurrent, Failure, current_job
 from henchman.bench.stamps import Stamps
 
 app = App()
@@ -84,6 +84,16 @@ def running(number: int) -> None:
 @app.job(name="bench.newest", queue=LOAD, key="number", unique=("queued", "running"))
 def newest(number: int) -> None:
     """Nothing, for each number one that waits and one that runs."""
+
+
+@app.job(name="bench.roomy", queue=LOAD, limits=[Concurrent("bench_roomy", 100_000)])
+def roomy(number: int) -> None:
+    """Nothing, under a limit that has room for all."""
+
+
+@app.job(name="bench.tight", queue=LOAD, limits=[Concurrent("bench_tight", 10)])
+def tight(number: int) -> None:
+    """Nothing, under a limit that is full as long as jobs wait."""
 
 
 @app.job(name="bench.refuse", queue=LOAD)

@@ -99,6 +99,7 @@ class Keys:
         self.limits = p + "hm:limits"  # hash: limit → "<kind> <n> <per> <n> <per>", as it is and as code says
         self.slots = p + "hm:slots:"  # see places()
         self.rates = p + "hm:rate:"  # see rate()
+        self.behind = p + "hm:behind"  # set of jids: in flight, to have the place of a job of the same process
         self.programs = (
             p + "hm:programs"
         )  # zset: "<lease>\n<limit>\n<by>" of who has a place outside of jobs, by its end

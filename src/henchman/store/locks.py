@@ -17,6 +17,7 @@ __all__ = [
     "ClaimAnswer",
     "Claimant",
     "Doubt",
+    "Drawn",
     "HeldKey",
     "Memory",
     "Parked",
@@ -77,12 +78,22 @@ class ClaimAnswer(NamedTuple):
     refused: str = ""
     limit: str = ""
     wait: float = 0.0
+    behind: bool = False  # it may start with ``token`` when a job of this process ends that has its places
+
+
+class Drawn(NamedTuple):
+    """One that waited longest for a place: it came into the list of ``pair``, to wait behind those of this process."""
+
+    pair: int
+    payload: bytes
+    token: int
 
 
 def claim(
     keys: Keys, identity: str, pairs: Sequence[tuple[str, str]], claimants: Sequence[Claimant], lease_ms: int
-) -> Call[list[ClaimAnswer]]:
-    """Let jobs start, or wait for who runs. ``pairs`` are (in-flight list, queue key). LeaseLost, LeaseLapsed."""
+) -> Call[tuple[list[ClaimAnswer], list[Drawn]]]:
+    """Let jobs start, or wait for who runs; and who came from a line to wait behind. ``pairs`` are (in-flight list,
+    queue key). LeaseLost, LeaseLapsed."""
     names = [keys.queues, keys.lease(identity), keys.tomb(identity), *chain.from_iterable(pairs)]
     args: list[Arg] = [lease_ms]
     for payload, jid, name, pair, scope, phases, conflict, member, limits in claimants:
@@ -90,14 +101,14 @@ def claim(
     return script(_CLAIM, names, args, lambda reply: _answers(reply, len(claimants)), again=True)
 
 
-def _answers(reply: Any, asked: int) -> list[ClaimAnswer]:
+def _answers(reply: Any, asked: int) -> tuple[list[ClaimAnswer], list[Drawn]]:
     if type(reply) is int:
-        return [ClaimAnswer(token) for token in range(reply, reply + asked)]
+        return [ClaimAnswer(token) for token in range(reply, reply + asked)], []
     if reply == b"LOST":
         raise LeaseLost("this process was declared dead by another one")
     if reply == b"LAPSED":
         raise LeaseLapsed("the lease of this process ran out")
-    return [_answer(one) for one in reply]
+    return [_answer(one) for one in reply[:asked]], [Drawn(*one[1:]) for one in reply[asked:]]
 
 
 def _answer(reply: Any) -> ClaimAnswer:
@@ -106,6 +117,8 @@ def _answer(reply: Any) -> ClaimAnswer:
     match reply:
         case [1, token, latest]:
             return ClaimAnswer(token, latest)
+        case [7, token]:
+            return ClaimAnswer(token, behind=True)
         case [2 | 3 as how, holder]:
             return ClaimAnswer(holder=holder.decode("utf-8", "replace"), parked=how == 2)
         case [4 | 5, limit, _]:

@@ -35,6 +35,7 @@ __all__ = [
     "encoded",
     "facts_of",
     "finished",
+    "heir_of",
     "keeps_result",
     "of_payload",
     "overdue_dead",
@@ -85,6 +86,7 @@ class EndingFacts(NamedTuple):
     ``cancelled``: somebody cancelled it, however it ended then; the mark of that ends with it. ``checkpoint``: it keeps
     how far it has come, or found that it did; the payload of a job that goes on notes that. ``latest``: it ran with
     newer arguments than it was pushed with, and is stored with them. ``spent``: points of its limits, where it said so.
+    ``heir``: the jid of who began in its places of limits.
     """
 
     identity: str = ""
@@ -94,6 +96,7 @@ class EndingFacts(NamedTuple):
     checkpoint: bool = False
     latest: bool = False
     spent: int | None = None
+    heir: str = ""
 
 
 NOTHING = EndingFacts()
@@ -143,7 +146,7 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
     if "key" in said:
         found += lock_effects(job, ending, latest=told.latest)
     if "limits" in said and ending in LOCKED and ending != "trimmed":
-        found += limit_effects(job, told.spent)
+        found += limit_effects(job, told.spent, told.heir)
     if "step" in said:
         found += step_effects(job, ending)
     if ending == "trimmed":  # it had ended before, and was counted then
@@ -301,6 +304,27 @@ def attempt_of(job: Mapping[str, Any]) -> int:
     return 1 if count is None else count + 2
 
 
+#: what says no more of a job's end than that it gives its places back
+_LIMITED = frozenset({"limits", "max_wait", "delay", "timeout", "expires", "deadline", "secret"})
+
+
+def _places_end(unit: Unit, job: Mapping[str, Any]) -> bytes:
+    """``done``, where nothing follows but that its places are free, or its heir's: the server takes many together."""
+    hm, jid, heir = job.get("hm"), job.get("jid"), heir_of(unit)
+    if not isinstance(hm, dict) or "limits" not in hm or not _LIMITED.issuperset(hm) or unit.source is not None:
+        return b""
+    begins = b"" if unit.claim is None else unit.claim.ends
+    if not begins or not isinstance(jid, str) or not (jid.isalnum() and (jid + heir).isascii()):
+        return b""
+    return b"%b%b %b" % (begins, jid.encode(), heir.encode()) if not heir or heir.isalnum() else b""
+
+
+def heir_of(unit: Unit) -> str:
+    """The jid of who began in the places of ``unit`` as it ended; empty: nobody."""
+    heir: str = getattr(unit, "heir", "")
+    return heir
+
+
 _MEMBER = frozenset({"batch", "batch_expires", "delay", "track", "secret", "deadline"}) | frozenset(
     {"needs", "on_failed", "on_dead", "wait_at_most", "met"}  # what it waited for
 )
@@ -308,12 +332,12 @@ _MEMBER = frozenset({"batch", "batch_expires", "delay", "track", "secret", "dead
 
 def finished(unit: Unit, job: Mapping[str, Any]) -> bytes:
     """The effect of a plain run that returned nothing, as ``lib/batch.lua`` reads it, of a job with a key that is not
-    tracked ``lib/key_ends.lua``; empty: ask ``effects.encoded``.
+    tracked ``lib/key_ends.lua``, with places ``lib/place_ends.lua``; empty: ask ``effects.encoded``.
 
     Nearly every such job ends so, and this takes an eighth of the time.
     """
     if not tracked(job):
-        return _key_end(job)
+        return _key_end(job) or _places_end(unit, job)
     hm, jid, elapsed = job["hm"], job.get("jid"), unit.elapsed
     batch = hm.get("batch", "")
     if elapsed is None or not _MEMBER.issuperset(hm) or not isinstance(jid, str) or not isinstance(batch, str):
@@ -341,8 +365,8 @@ def facts_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> EndingFact
     if unit.elapsed is not None:
         detail |= {"started": round(time.time() - unit.elapsed, 6), "elapsed": round(unit.elapsed, 6)}
     latest = unit.newest is not unit.payload
-    spent = getattr(unit, "spent", None)
-    return EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled, unit.checkpoint, latest, spent)
+    facts = EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled, unit.checkpoint, latest)
+    return facts._replace(spent=getattr(unit, "spent", None), heir=heir_of(unit))
 
 
 # A job whose deadline passed while it waited: one that had not begun has expired, another one is dead.

@@ -22,7 +22,9 @@ __all__ = [
     "limit_effects",
     "limits_asked",
     "limits_of",
+    "limits_text",
     "max_wait",
+    "places_end",
     "without_time",
 ]
 
@@ -79,19 +81,33 @@ def max_wait(job: Mapping[str, Any]) -> float:
     return (payloads.seconds(ours.get("max_wait")) or 0.0) if isinstance(ours, dict) else 0.0
 
 
-def limits_asked(job: Mapping[str, Any], limits: list[SaidLimit], running: tuple[str, str] | None) -> str:
-    """What ``claim.lua`` is told of the limits of a job, and of its key, ``running``, that is held while it runs."""
+def limits_text(limits: list[SaidLimit], running: tuple[str, str] | None) -> str:
+    """All that a job needs for its start, JSON: its limits, and its key, ``running``, that is held while it runs."""
     every: list[Any] = [*limits, *([("r", *running)] if running is not None else [])]
-    return f"{max_wait(job)!r} {int(has_time(job))} {encode(every).decode()}"
+    return encode(every).decode()
 
 
-def limit_effects(job: Mapping[str, Any], spent: int | None) -> list[tuple[str, ...]]:
-    """The effects of an ending of ``job`` on its limits: its places are free, and points are what its run said."""
+def limits_asked(job: Mapping[str, Any], said: str, behind: int = 0, *, holds: bool = False) -> str:
+    """What ``claim.lua`` is told of ``said``, the limits of a job as ``limits_text`` has them: ``behind``: how many may
+    wait in flight for the places of others of their process; ``holds``: whether such have them now."""
+    return f"{max_wait(job)!r} {int(has_time(job))} {behind} {int(holds)} {said}"
+
+
+def places_end(limits: list[SaidLimit]) -> bytes:
+    """How the plain end of a job with places alone begins, for ``lib/place_ends.lua``; empty where it cannot say so."""
+    names = [part for one in limits for part in (one.name, one.by)]
+    fine = all(one.kind == "c" for one in limits) and not any("\n" in part for part in names)
+    return f"~{chr(10).join(names)}\n\n".encode() if fine else b""
+
+
+def limit_effects(job: Mapping[str, Any], spent: int | None, heir: str = "") -> list[tuple[str, ...]]:
+    """The effects of an ending of ``job`` on its limits: its places are free, or those of its ``heir``, and points are
+    what its run said."""
     jid: str = job["jid"]
     found: list[tuple[str, ...]] = []
     for one in limits_of(job):
         if one.kind == "c":
-            found.append(("unslot", one.name, one.by, jid))
+            found.append(("unslot", one.name, one.by, jid, *([heir] if heir else [])))
         elif one.kind == "p" and spent is not None and spent != one.cost:
             found.append(("spent", one.name, one.by, str(one.n), repr(float(one.per)), str(spent - one.cost)))
     return found

@@ -40,6 +40,7 @@ class Unit:
         "elapsed",
         "fetched_at",
         "flight",
+        "heir",
         "job",
         "payload",
         "source",
@@ -60,6 +61,7 @@ class Unit:
         self.checkpoint = False  # its job keeps one on the server, or found one there
         self.cancelled = False  # somebody cancelled its job while it was here
         self.spent: int  # points that its run took of its limits, once it said so
+        self.heir: str  # the jid of who began in its places of limits, as it ended
         self.cause: str  # why its run failed, once that was judged: of all others nothing is written there
         self.elapsed: float | None = None  # seconds that it ran; None when it did not start, or was counted already
 

@@ -25,12 +25,13 @@ from henchman.kernel.threads import REFUSED, Service
 from henchman.store.jobs import CALLED_OFF, EARLIER, MOST_BYTES
 from henchman.wire.payload import decode
 from henchman.work import checkpoint
-from henchman.work.effects import EndingFacts, batch_of, encoded, facts_of, finished, tracked
+from henchman.work.effects import EndingFacts, batch_of, encoded, facts_of, finished, heir_of, tracked
 from henchman.work.outcome import DONE, Outcome
 from henchman.work.unit import Unit, settle_oldest_units, settle_units
 from henchman.worker.journal import JournalKeeper
 from henchman.worker.metrics import ExecutionMetrics
-from henchman.worker.run import JobReporter
+from henchman.worker.places import Places
+from henchman.worker.run import JobReporter, Run
 from henchman.worker.session import LeaseSession
 from henchman.worker.watcher import Cancels
 
@@ -73,6 +74,7 @@ class Acker(Service):
         self._doubted: set[Unit] = set()  # sent, and not known whether it was settled: nobody read the answer
         self._alone = ThreadPoolExecutor(ALONE_THREADS, "henchman-ack")
         self._journal = JournalKeeper(runtime, session)
+        self.places = Places()
 
     def start(self) -> None:
         """Begin with what workers before us could not tell."""
@@ -87,9 +89,17 @@ class Acker(Service):
 
     def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Take one outcome; committed within 5 ms if the server is there."""
+        heir = None if unit.claim is None or unit.source is not None else self.places.ended(unit)
         self._rows.append(self._row(unit, outcome, job))
         if not self._first.is_set():
             self._first.set()
+        if heir is not None:
+            self._begin(heir)
+
+    def _begin(self, heir: Run) -> None:
+        """Let the heir of a job's places start, whose end is noted."""
+        for run in heir.pool.put([heir]):
+            self.submit(run.unit, Outcome("released"), run.unit.job)
 
     def _row(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
         if "hm" not in job and outcome.ending != "cancelled" and not unit.cancelled and not unit.checkpoint:
@@ -116,7 +126,7 @@ class Acker(Service):
         if "hm" not in job or not tracked(job):
             latest = unit.newest is not unit.payload
             spent = getattr(unit, "spent", None)
-            facts = EndingFacts(cancelled=unit.cancelled, checkpoint=unit.checkpoint, latest=latest, spent=spent)
+            facts = EndingFacts("", 0, {}, unit.cancelled, unit.checkpoint, latest, spent, heir_of(unit))
             effects = encoded(self._runtime.keys, job, ending, facts)
             return unit, ending, outcome.stored, outcome.delay, effects
         batch = batch_of(job) if ending in ("dead", "cancelled") else ""
@@ -159,6 +169,7 @@ class Acker(Service):
         return unit not in self._session.held or self.stopping.is_set()
 
     def _commit_alone(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
+        heir = None if unit.claim is None or unit.source is not None else self.places.ended(unit)
         row = self._row(unit, outcome, job)
         try:
             self._report()
@@ -168,6 +179,8 @@ class Acker(Service):
             self._runtime.events.emit("part_failed", part=self.name, error=error)
         if self._rows:
             self._first.set()
+        if heir is not None:
+            self._begin(heir)
 
     @property
     def full(self) -> bool:
@@ -377,7 +390,8 @@ class Acker(Service):
         if ending == "dead" or unit.source is not None:
             self._put_off.append(row)
         else:
-            told = EndingFacts(unit.flight.identity, detail={"reason": f"its end could not be stored: {reason}"})
+            detail = {"reason": f"its end could not be stored: {reason}"}
+            told = EndingFacts(unit.flight.identity, detail=detail, heir=heir_of(unit))
             effects = encoded(self._runtime.keys, unit.job, "dead", told)
             stored = unit.payload if ending == "cancelled" else stored or unit.payload
             self._rows.append((unit, "dead", stored, 0.0, effects))

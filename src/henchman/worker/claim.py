@@ -6,26 +6,27 @@ limit has no place; one that is over a rate comes back at the time that it is gi
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from time import monotonic
 from typing import NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError, LimitReached, PayloadError, PoisonPill, ServerAway
 from henchman.kernel.text import described
 from henchman.store import jobs, limits
-from henchman.store.locks import ClaimAnswer, Claimant, claim
+from henchman.store.locks import ClaimAnswer, Claimant, Drawn, claim
 from henchman.wire import times
 from henchman.wire.payload import decode, encode
-from henchman.work.limits import TIME, SaidLimit, limits_asked, limits_of, max_wait, without_time
+from henchman.work.limits import TIME, limits_asked, limits_of, limits_text, max_wait, places_end, without_time
 from henchman.work.locks import JobKey, is_exclusive, key_of
 from henchman.work.outcome import Outcome
-from henchman.work.unit import Unit
+from henchman.work.unit import InFlightList, Unit
 from henchman.worker.acker import Acker
 from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
 
-__all__ = ["Claims", "Start", "declare_limits"]
+__all__ = ["Claims", "Room", "Start", "declare_limits"]
 
 IGNORED = "it ignored its time-out"  # the cause of a death that a job with a key is charged with
 MOST_IGNORED = 3  # of such deaths; then it is dead, as after three crashes
@@ -33,11 +34,36 @@ REFUSED = 30.0  # seconds until a job is tried again whose key the server refuse
 
 
 class Start(NamedTuple):
-    """What a unit was given at its start. ``payload``: its own, with the newest arguments; ``records``: of a claim."""
+    """What a unit was given at its start. ``payload``: its own, with the newest arguments; ``records``: of a claim.
+    ``limits``: those of a job that needs places alone; ``ends``: how its plain end says so."""
 
     token: int
     payload: bytes
     records: list[str]
+    limits: str = ""
+    ends: bytes = b""
+
+
+class Room(NamedTuple):
+    """Where ``most`` runs may wait for places of limits: who keeps them, and reads what comes for that from a line."""
+
+    keep: Callable[[Sequence[Run]], Sequence[Run]]
+    most: int
+    read: Callable[[Sequence[Unit]], list[Run]]
+
+
+class _Asking(NamedTuple):
+    """A run that asks for its start: its key, its limits as the server is told of them, how its plain end begins."""
+
+    run: Run
+    key: JobKey
+    limits: str
+    ends: bytes
+
+    @property
+    def places(self) -> str:
+        """Its limits, where it needs places alone."""
+        return self.limits if self.ends else ""
 
 
 class Claims:
@@ -57,24 +83,48 @@ class Claims:
         self._policy = policy
         self._read = read
 
-    def claimed(self, runs: Sequence[Run]) -> list[Run]:
-        """Those of ``runs`` that may start now, in their order. The others wait for their key, or have ended."""
-        asking = {id(run): key for run in runs if "hm" in run.unit.job and (key := _asked(run)) is not None}
+    def claimed(self, runs: Sequence[Run], room: Room | None = None) -> list[Run]:
+        """Those of ``runs`` that may start now, in their order. The others wait for their key, or have ended; some wait
+        here, as far as there is ``room``, for the places of jobs that run here."""
+        asking = [one for run in runs if "hm" in run.unit.job and (one := self._asked(run)) is not None]
         if not asking:
             return list(runs)
-        keyed = [(run, *asking[id(run)]) for run in runs if id(run) in asking]
         try:
-            answers = self._ask(keyed)
+            answers, drawn = self._ask(asking, 0 if room is None else room.most)
         except HenchmanError as error:
             if not isinstance(error, ServerAway):  # which the acker says, who waits for the server
                 self._runtime.events.failed("claims", error)
-            for run, *_ in reversed(keyed):
+            for run, *_ in reversed(asking):
                 outcome = Outcome("released", reason=f"its start could not be claimed: {described(error)}")
                 self._acker.submit(run.unit, outcome, run.unit.job)
-            return [run for run in runs if id(run) not in asking]
-        told = dict(zip(asking, answers, strict=True))
-        starting = [run if id(run) not in told else self._started(run, told[id(run)]) for run in runs]
+            refused = {id(one.run) for one in asking}
+            return [run for run in runs if id(run) not in refused]
+        told = {id(one.run): (one, answer) for one, answer in zip(asking, answers, strict=True)}
+        starting = [run if id(run) not in told else self._started(*told[id(run)]) for run in runs]
+        if room is not None:
+            self._line_up(asking, answers, drawn, room)
         return [run for run in starting if run is not None]
+
+    def _line_up(
+        self, asking: Sequence[_Asking], answers: Sequence[ClaimAnswer], drawn: Sequence[tuple[Unit, int]], room: Room
+    ) -> None:
+        """Let those wait here whom the server left to us: of those claimed or, where a line is, who stood there."""
+        tokens = dict(drawn)
+        lines: dict[str, tuple[list[Run], list[Run]]] = {}
+        for run in room.read(list(tokens)):  # first: they have waited longer
+            if (came := self._asked(run)) is not None:
+                run.unit.claim = Start(tokens[run.unit], run.unit.payload, [], came.limits, came.ends)
+                lines.setdefault(came.places, ([], []))[1].append(run)
+        for one, answer in zip(asking, answers, strict=True):
+            if one.places and answer.token:
+                lines.setdefault(one.places, ([], []))[answer.behind].append(one.run)
+        for said, (having, behind) in lines.items():
+            refused = room.keep(behind)
+            alone = [
+                run for run in self._acker.places.took(said, having, behind) if run.pool and run.pool.take_late(run)
+            ]
+            for run in reversed([*refused, *alone]):
+                self._acker.submit(run.unit, Outcome("released"), run.unit.job)
 
     def abandoned(self, run: Run) -> None:
         """A run with a key ignores its time-out: that is a death, and its process is about to end."""
@@ -120,33 +170,46 @@ class Claims:
             return None
         return self._policy.defect(run.unit, PoisonPill("; ".join(lines)), "processes ended because of it", run.secrets)
 
-    def _ask(self, keyed: Sequence[tuple[Run, JobKey, list[SaidLimit]]]) -> list[ClaimAnswer]:
-        pairs: dict[str, tuple[int, str]] = {}
-        claimants = []
-        for run, key, said in keyed:
-            unit, flight = run.unit, run.unit.flight
-            pair, _ = pairs.setdefault(flight.key, (len(pairs) + 1, flight.queue_key))
+    def _ask(self, asking: Sequence[_Asking], behind: int) -> tuple[list[ClaimAnswer], list[tuple[Unit, int]]]:
+        """The answers, and those that came from a line, with their tokens: they are held."""
+        pairs: dict[InFlightList, int] = {}
+        held, claimants = self._acker.places.held, []
+        for one in asking:
+            run, key = one.run, one.key
+            unit = run.unit
+            pair = pairs.setdefault(unit.flight, len(pairs) + 1)
             conflict = "skip" if unit.job["hm"].get("conflict") == "skip" else "wait"
             member = run.batch_id or ("-" if run.tracked else "")
-            runs = (key.scope, key.name) if "r" in key.phases else None
-            limited = limits_asked(unit.job, said, runs) if said else ""
+            limited = limits_asked(unit.job, one.limits, behind, holds=held(one.limits)) if one.limits else ""
             claimants.append(
                 Claimant(unit.payload, run.jid, key.name, pair, key.scope, key.phases, conflict, member, limited)
             )
-        lists = [(key, queue_key) for key, (_, queue_key) in pairs.items()]
-        identity = keyed[0][0].unit.flight.identity
-        answers: list[ClaimAnswer] = self._runtime.connections.run(
+        lists = [(flight.key, flight.queue_key) for flight in pairs]
+        identity = asking[0].run.unit.flight.identity
+        answers, drawn = self._runtime.connections.run(
             claim(self._runtime.keys, identity, lists, claimants, self._session.lease_ms)
         )
-        return answers
+        return answers, list(self._held(drawn, list(pairs)))
 
-    def _started(self, run: Run, answer: ClaimAnswer) -> Run | None:
-        """``run``, if it may start, with the newest arguments."""
-        unit = run.unit
+    def _held(self, drawn: Sequence[Drawn], flights: Sequence[InFlightList]) -> Iterator[tuple[Unit, int]]:
+        now = monotonic()
+        for place, one in enumerate(drawn):
+            flight = flights[one.pair - 1]
+            unit = Unit(one.payload, flight, now + place * 1e-7)
+            self._session.held.add(unit)
+            if (order := self._session.orders.get(flight.key)) is not None:
+                order.fetched([unit])
+            yield unit, one.token
+
+    def _started(self, asked: _Asking, answer: ClaimAnswer) -> Run | None:
+        """The run that asked, if it may start, with the newest arguments."""
+        run, unit = asked.run, asked.run.unit
         if answer.token:
             own = without_time(unit.payload) if TIME in unit.job else unit.payload
             newest = own if not answer.latest else _with_latest(own, answer.latest)
-            unit.claim = Start(answer.token, newest, [run.jid] if run.tracked else [])
+            unit.claim = Start(answer.token, newest, [run.jid] if run.tracked else [], asked.places, asked.ends)
+            if answer.behind:
+                return None
             return run if newest is unit.payload else self._read_anew(run)
         if answer.wait:
             self._waits_too_long(run, answer)
@@ -172,6 +235,22 @@ class Claims:
         self._runtime.events.emit("job_refused", unit=run.unit, outcome=outcome, secrets=run.secrets)
         self._acker.submit(run.unit, outcome, run.unit.job)
 
+    def _asked(self, run: Run) -> _Asking | None:
+        """What a run asks for at its start that has a key or limits; what is not a plain queue has neither."""
+        ours, unit = run.unit.job["hm"], run.unit
+        if not isinstance(ours, dict) or unit.source is not None or "\n" in unit.flight.queue:
+            return None
+        limited = limits_of(unit.job) if "limits" in ours and run.jid else []
+        said = ours.get("key")
+        phases = said[-1] if isinstance(said, list) and said else ""
+        asks = isinstance(phases, str) and ("r" in phases or "w" in phases)
+        key = key_of(unit.job) if asks else None
+        if key is None and not limited:
+            return None
+        runs = (key.scope, key.name) if key is not None and "r" in key.phases else None
+        ends = places_end(limited) if key is None and limited else b""
+        return _Asking(run, key or _NO_KEY, limits_text(limited, runs) if limited else "", ends)
+
     def _read_anew(self, run: Run) -> Run | None:
         """The run with the newest arguments, if it can run with them."""
         read = self._read(run.unit)
@@ -182,19 +261,6 @@ class Claims:
 
 
 _NO_KEY = JobKey("", "", "-")
-
-
-def _asked(run: Run) -> tuple[JobKey, list[SaidLimit]] | None:
-    """The key and the limits of a run that asks for its start; what is not a plain queue has neither."""
-    ours, unit = run.unit.job["hm"], run.unit
-    if not isinstance(ours, dict) or unit.source is not None or "\n" in unit.flight.queue:
-        return None
-    limited = limits_of(unit.job) if "limits" in ours and run.jid else []
-    said = ours.get("key")
-    phases = said[-1] if isinstance(said, list) and said else ""
-    asks = isinstance(phases, str) and ("r" in phases or "w" in phases)
-    key = key_of(unit.job) if asks else None
-    return (key or _NO_KEY, limited) if key is not None or limited else None
 
 
 def declare_limits(runtime: Runtime) -> None:

@@ -23,6 +23,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from enum import Enum
+from functools import partial
 
 from henchman.client.runtime import Runtime
 from henchman.config.capsules import Capsule
@@ -36,6 +37,7 @@ from henchman.work.outcome import Outcome
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
 from henchman.worker.acker import Acker
+from henchman.worker.claim import Room
 from henchman.worker.loop import Loop
 from henchman.worker.pool import Isolation, Pool
 from henchman.worker.processor import Processor
@@ -49,6 +51,7 @@ _marks = itertools.count(1)  # places on the scoreboard, two a fetcher: its own 
 
 AHEAD = 0.02  # seconds of work that may be fetched beyond the free slots
 AHEAD_MOST = 500
+LATE_MOST = 1000  # that wait for places of limits which others have here
 AHEAD_BYTES = 8 << 20  # of payloads that a process may have fetched beyond its slots, all capsules together
 PATIENCE = 0.05  # seconds that a fetched job may wait beside busy slots
 TICK = 0.005
@@ -81,6 +84,7 @@ class Fetcher(Service):
     doing = Doing.RESTING
     _is_lapsed = False  # the server has said that our lease ran out
     _asked_as = ""  # the identity under which it asked last
+    _full: frozenset[str] = frozenset()  # queues of which all that came last stands in line for its limits
     _drained: frozenset[str] = frozenset()  # queues of short jobs that the last fetch brought something of
 
     def __init__(
@@ -270,6 +274,7 @@ class Fetcher(Service):
     def _rejoin(self, lost: str) -> None:
         """What was held as ``lost`` and had not started is another's now: drop it; take a new name, once for all."""
         back = self.pool.take_back()
+        self._acker.places.forget([run.unit for run in back])
         self._session.held.difference_update([run.unit for run in back if run.unit.flight.identity == lost])
         self._release(self.pool.put([run for run in back if run.unit.flight.identity != lost]))
         if self._session.identity == lost:
@@ -312,6 +317,7 @@ class Fetcher(Service):
         waiting = self.pool.waiting
         if self._acker.full or awake() >= self._session.valid_until:
             return 0
+        waiting += self.pool.late
         free = self.pool.free - waiting
         if self._room is not None:
             return max(min(free, self._room()), 0)
@@ -323,7 +329,7 @@ class Fetcher(Service):
 
     def _idle(self) -> float:
         """How long nothing needs to be looked at, if nobody rings."""
-        if self.pool.waiting:
+        if self.pool.waiting or self.pool.late:
             self.pool.tick()
             return TICK
         most = WATCHED if self._watched() else UNWATCHED
@@ -358,6 +364,8 @@ class Fetcher(Service):
         """Fetch once; when the queues had nothing, the watcher waits for the next push."""
         started, want = time.monotonic(), self._want
         ahead = {} if self._room is not None or started < self._hold_until else self._ahead
+        if self._full:
+            ahead = {name: most for name, most in ahead.items() if name not in self._full}
         self._look, drained = False, list[str]()
         current = self._session.current  # as one value: another capsule may change the epoch meanwhile
         self._asked_as = current[self.capsule.queues[0]].identity
@@ -475,7 +483,17 @@ class Fetcher(Service):
         if unwanted or (beyond and queue not in self._ahead):
             self._release(runs)
         else:  # what the pool does not take any more goes back
-            self._release(self.pool.put(self._claims.claimed(runs) if self._reader.keyed else runs))
+            self._release(self.pool.put(self._claimed(runs, queue, mark) if self._reader.keyed else runs))
+
+    def _claimed(self, runs: Sequence[Run], queue: str, mark: int | None) -> list[Run]:
+        """Those of ``runs`` that may start. While their jobs are short, more may wait for places that these have."""
+        is_short = queue in self._ahead and self._room is None and time.monotonic() > self._hold_until
+        most = LATE_MOST - self.pool.late if is_short and not self._cancels.suspects else 0
+        read = partial(self._runs, mark=self._mark if mark is None else mark)
+        starting = self._claims.claimed(runs, Room(self.pool.keep, max(most, 0), read))
+        stand_in_line = most > 0 and not any(run.unit in self._session.held for run in runs)
+        self._full = self._full | {queue} if stand_in_line else self._full - {queue}
+        return starting
 
     def _runs(self, units: Sequence[Unit], mark: int) -> list[Run]:
         """What of ``units`` can run now. A suspect is not even read beside others."""

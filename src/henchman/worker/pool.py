@@ -32,6 +32,9 @@ __all__ = ["Isolation", "Pool"]
 ALONE_WITHIN = 30.0  # seconds that a suspect waits for the jobs beside it; then it is put off, for another process
 ALONE_STEP = 0.02
 
+LATE_STEP = 0.02  # seconds without an end after which those that wait for a place may be told to wait elsewhere
+LATE_MOST = 1.0  # seconds that one of them waits here at most
+
 _places = itertools.count()  # on the board that the supervisor reads: one for each thread of this process
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
 
@@ -52,6 +55,8 @@ class Pool:
         self._launch = loop.launch
         self._threads: deque[Run] = deque()
         self._tasks: deque[Run] = deque()
+        self._late: dict[Run, None] = {}  # they wait for places of limits that others have here, see places.py
+        self._late_at = 0.0  # when one of those was last let start
         self._lock = threading.Lock()
         self._idle: list[Slot] = []
         self.slots: list[Slot] = []
@@ -66,9 +71,15 @@ class Pool:
         """Runs that were fetched and have not started."""
         return len(self._threads) + len(self._tasks)
 
+    @property
+    def late(self) -> int:
+        """Runs that wait for places of limits which others have here."""
+        return len(self._late)
+
     def waiting_bytes(self) -> int:
-        """How long their payloads are."""
-        return sum([len(run.unit.payload) for buffer in (self._threads, self._tasks) for run in list(buffer)])
+        """How long the payloads are of all that wait."""
+        buffers = (self._threads, self._tasks, self._late)
+        return sum([len(run.unit.payload) for buffer in buffers for run in list(buffer)])
 
     @property
     def busy(self) -> int:
@@ -104,6 +115,27 @@ class Pool:
                 (self._tasks if run.compiled.is_async else self._threads).append(run)
             self._dispatch()
         return ()
+
+    def keep(self, runs: Sequence[Run]) -> Sequence[Run]:
+        """Take runs that may not start yet: ``put`` what ``take_late`` gave. Those after ``close`` are returned."""
+        with self._lock:
+            if self._closed:
+                return runs
+            if not self._late:
+                self._late_at = time.monotonic()
+            for run in runs:
+                run.pool = self
+                self._late[run] = None
+        return ()
+
+    def take_late(self, run: Run) -> bool:
+        """Take out one that is kept; False when it is here no longer, or goes back in a moment."""
+        if self._closed or self._late.pop(run, 0) is not None:
+            return False
+        self._late_at = time.monotonic()
+        if len(self._late) == self.low_water:
+            self._on_room()
+        return True
 
     def close(self) -> None:
         """Take nothing more: what comes from now on, of a fetch that was under way, would start beside a stop."""
@@ -231,8 +263,13 @@ class Pool:
         self._seen_starts = self._starts
 
     def stuck_since(self) -> float | None:
-        """When the oldest waiting run was fetched, if every slot is busy; None otherwise (``time.monotonic``)."""
+        """When the oldest waiting run was fetched, if every slot is busy; None otherwise (``time.monotonic``). Of those
+        that wait for places: since when none could start, or a second after the oldest was fetched."""
         with self._lock:
+            if (late := next(iter(self._late), None)) is not None:
+                now = time.monotonic()
+                if self._late_at < now - LATE_STEP or late.unit.fetched_at < now - LATE_MOST:
+                    return min(self._late_at, late.unit.fetched_at + LATE_MOST)
             if self.hold_tasks and self._tasks:
                 return self._tasks[0].unit.fetched_at
             heads = [run.unit.fetched_at for run in (_first(self._threads), _first(self._tasks)) if run is not None]
@@ -241,7 +278,9 @@ class Pool:
     def take_back(self) -> list[Run]:
         """Every run that has not started, oldest first; they will not be started here."""
         with self._lock:
+            late = list(self._late)
             runs = [*_drained(self._threads), *_drained(self._tasks)]
+            runs += [run for run in late if self._late.pop(run, 0) is None]
         return sorted(runs, key=lambda run: run.unit.fetched_at)
 
     def wait_idle(self, timeout: float, hopeless: Callable[[], object] = lambda: False) -> bool:

@@ -9,9 +9,12 @@
 --   the payload is in flight. Whoever claims again gets a higher token. The renewal comes first: a full server accepts the
 --   writes that follow. All jobs of a scope are looked up and changed together.
 --   {4, limit, whose} there is no place for it: it is parked; {5, limit, at} it has its time, and is in the schedule;
---   {6, limit, wait} that would be longer than it wants to wait: nothing was changed.
+--   {6, limit, wait} that would be longer than it wants to wait: nothing was changed; {7, token} it waits in flight, behind
+--   jobs of this process that have places of its limits, and may start with that token when one of them ends (its heir,
+--   lib/place_ends.lua). Behind the answers {8, pair, payload, token} for each that came from the line to wait so.
 --   head: pair, phases (or "-"), conflict, scope, limits and member, each on a line of its own. limits: "", or for how long
---   it waits at most (0: for ever), whether it has its time (1), and JSON, see lib/limits.lua. member: the batch of a
+--   it waits at most (0: for ever), whether it has its time (1), how many may wait behind, whether jobs of this process
+--   have places (1), and JSON, see lib/limits.lua. member: the batch of a
 --   tracked job, "-" when it is of none, "" when it is not tracked: its record says how it waits, and that it goes on.
 -- include base
 -- include keys
@@ -154,7 +157,7 @@ end
 local limits_of_call
 local function made_limits()
   -- include limits
-  return {judge = limits_judge, note = limits_note, take = limits_take, with_time = with_time, come = come_in_time, reason = limit_reason,
+  return {size = limit_size, judge = limits_judge, note = limits_note, take = limits_take, with_time = with_time, come = come_in_time, reason = limit_reason,
     line = limit_line}
 end
 
@@ -207,8 +210,37 @@ local function claim_limited(job)
   return {1, token, redis.call('HGET', key('latest'), jid) or ''}
 end
 
+local drawn = {}
+local function made_places()
+  limits_of_call = limits_of_call or made_limits()
+  -- include claim_places
+  return claim_places
+end
+
 local MOST_TOGETHER = 500  -- jobs: of each two words are unpacked at most
 local by_scope, groups = {}, {}
+local by_places, of_places = {}, {}
+-- Jobs that are claimed together, below a name.
+local function put_together(found, all, name, job)
+  local jobs = found[name]
+  if not jobs or #jobs >= MOST_TOGETHER then
+    jobs = {name = name}
+    found[name], all[#all + 1] = jobs, jobs
+  end
+  jobs[#jobs + 1] = job
+  return jobs
+end
+
+-- Whether limits are places alone.
+local function are_places(limits)
+  for _, one in ipairs(limits) do
+    if one[1] ~= 'c' then
+      return false
+    end
+  end
+  return #limits > 0
+end
+
 local heads = {}  -- most jobs that are fetched together have theirs in common
 local function head_of(text)
   local pair, phases, conflict, scope, limits, member =
@@ -216,9 +248,11 @@ local function head_of(text)
   local head = {pair = tonumber(pair), runs = string.find(phases, 'r', 1, true),
     queued = string.find(phases, 'w', 1, true), conflict = conflict, scope = scope, member = member}
   if limits ~= '' then
-    local most, has_time, limits_text = string.match(limits, '^(%S+) (%d) (.*)$')
+    local most, has_time, behind, holds, limits_text = string.match(limits, '^(%S+) (%d) (%d+) (%d) (.*)$')
     head.most, head.has_time, head.limits_text = tonumber(most), has_time == '1', limits_text
+    head.behind, head.holds = tonumber(behind), holds == '1'
     head.limits = cjson.decode(limits_text)
+    head.places = phases == '-' and are_places(head.limits)
   end
   heads[text] = head
   return head
@@ -234,24 +268,20 @@ for at = 2, #ARGV, 4 do
   if not found then
     fine, found = pcall(is_in_flight, head.pair, payload)
   end
-  if fine and found and head.limits then
+  if fine and found and head.places then
+    put_together(by_places, of_places, ARGV[at], job)
+  elseif fine and found and head.limits then
     local done, answer = pcall(claim_limited, job)
     answers[job.place] = done and answer or in_words(answer)
   elseif fine and found then
-    local scope = head.scope
-    local jobs = by_scope[scope]
-    if not jobs or #jobs >= MOST_TOGETHER then
-      jobs = {scope = scope}
-      by_scope[scope], groups[#groups + 1] = jobs, jobs
-    end
-    jobs[#jobs + 1] = job
+    local jobs = put_together(by_scope, groups, head.scope, job)
     jobs.differ = jobs.differ or jobs[1].head ~= head
   else
     answers[job.place] = fine and {0} or in_words(found)
   end
 end
 for _, jobs in ipairs(groups) do
-  local scope = jobs.scope
+  local scope = jobs.name
   if not pcall(claim, scope, jobs) then
     for _, job in ipairs(jobs) do  -- each alone
       job.holder = nil
@@ -262,7 +292,19 @@ for _, jobs in ipairs(groups) do
     end
   end
 end
+local claim_places = #of_places > 0 and made_places()
+for _, jobs in ipairs(of_places) do
+  if not pcall(claim_places, jobs[1].head, jobs) then
+    for _, job in ipairs(jobs) do  -- each alone
+      local fine, answer = pcall(claim_limited, job)
+      answers[job.place] = fine and answer or in_words(answer)
+    end
+  end
+end
 if batches then
   pcall(batches.flush)
+end
+for at, one in ipairs(drawn) do
+  answers[asked + at] = one
 end
 return first_token or answers

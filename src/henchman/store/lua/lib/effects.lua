@@ -1,8 +1,8 @@
 -- What happens in the same breath as a job's end, or as another change of it. `carry_out(payload, ending, text)` takes a
--- JSON list of effects, each [kind, …], or the end of a run that went well, '+' (lib/batch.lua) or '*' (lib/key_ends.lua)
--- and what is known of it, or nothing; after the last one comes `finish_effects()`. Kinds are a closed list and idempotent
+-- JSON list of effects, each [kind, …], or the end of a run that went well, '+' (lib/batch.lua), '*' (lib/key_ends.lua) or
+-- '~' (lib/place_ends.lua) and what is known of it, or nothing; after the last one comes `finish_effects()`. Kinds are a closed list and idempotent
 -- (work/effects.py). One that fails goes to the broken list with its job, and stops no other.
-local ends_of_keys, batches, kinds  -- made with the first that needs them: most jobs have none
+local ends_of_keys, ends_of_places, batches, kinds, hand_on_places  -- made with the first that needs them: most jobs have none
 
 local function note_broken(payload, ending, text, problem)
   local broken = key('broken')
@@ -15,7 +15,7 @@ local carry_out
 local function prepare_effects()
   -- include batch
   -- include limit_ends
-  hand_places = hand_slots
+  hand_places, hand_on_places = hand_slots, hand_slots
   function carry_tracked(payload, tracked)
     carry_out(payload, 'let go', tracked)
   end
@@ -55,8 +55,8 @@ local function prepare_effects()
   function kinds.unrun(effect)  -- [unrun, scope, key, jid]
     lock_free('r', effect[2], effect[3], effect[4])
   end
-  function kinds.unslot(effect)  -- [unslot, limit, by, jid]
-    slot_free(effect[2], effect[3], effect[4])
+  function kinds.unslot(effect)  -- [unslot, limit, by, jid, heir or nothing]
+    slot_free(effect[2], effect[3], effect[4], effect[5])
   end
   function kinds.spent(effect)  -- [spent, limit, by, n, per, points beyond the estimate]
     points_spent(effect[2], effect[3], tonumber(effect[4]), tonumber(effect[5]), tonumber(effect[6]))
@@ -97,6 +97,17 @@ local function made_ends_of_keys()
   return {finish = finish_key, free = free}
 end
 
+local function made_ends_of_places()
+  -- include place_ends
+  local function free()
+    free_places(function(name, by)
+      kinds_of_effects()
+      hand_on_places(name, by)
+    end, note_broken)
+  end
+  return {finish = finish_places, free = free}
+end
+
 function carry_out(payload, ending, text)
   if text == '' then
     return
@@ -104,6 +115,11 @@ function carry_out(payload, ending, text)
   if string.byte(text) == 42 then
     ends_of_keys = ends_of_keys or made_ends_of_keys()
     if ends_of_keys.finish(payload, ending, text) then
+      return
+    end
+  elseif string.byte(text) == 126 then
+    ends_of_places = ends_of_places or made_ends_of_places()
+    if ends_of_places.finish(payload, ending, text) then
       return
     end
   end
@@ -131,6 +147,9 @@ local function finish_effects()
   local done, problem = true, nil
   if ends_of_keys then
     ends_of_keys.free()
+  end
+  if ends_of_places then
+    ends_of_places.free()
   end
   if batches then
     done, problem = pcall(batches.flush)

@@ -63,6 +63,7 @@ local function key(name)
     limits = 'hm:limits',
     slots = 'hm:slots:',
     limited = 'hm:limited:',
+    behind = 'hm:behind',
     rates = 'hm:rate:',
     programs = 'hm:programs',
     ordered_queues = 'hm:ordered',

@@ -95,11 +95,16 @@ local function hand_slots(name, by)
   return handed
 end
 
--- A job has its place no longer, if it had one: the next in line has.
-local function slot_free(name, by, jid)
+-- A job has its place no longer, if it had one: its heir has, who waited for it in its process, or the next in line.
+local function slot_free(name, by, jid, heir)
   local places_key = key('slots') .. name .. ':' .. by
+  redis.call('SREM', key('behind'), jid)
   if redis.call('HDEL', places_key, jid) == 1 then
-    hand_slots(name, by)
+    if heir and redis.call('SISMEMBER', key('behind'), heir) == 1 then
+      redis.call('HSET', places_key, heir, '0 ' .. as_text(server_now()))
+    else
+      hand_slots(name, by)
+    end
     if redis.call('EXISTS', places_key) == 0 then
       local taken_key = key('limited') .. name
       redis.call('SREM', taken_key, by)
