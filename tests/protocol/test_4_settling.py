@@ -61,7 +61,7 @@ def as_bytes(word: Any) -> bytes:
 
 #: Scripts whose callers send at most 500 ids, or that take a few at a time: what they unpack is at most 1,000 long.
 FEW = re.compile(
-    r"(holders|queue_ends|queues_page|lines|ordered_\w+|batch_make|batch_results|outbox_push|ordered|beat|claim|key_ends|locks)\.lua"
+    r"(holders|queue_ends|queues_page|lines|ordered_\w+|batch_make|batch_results|outbox_push|ordered|beat|claim|claim_places|key_ends|place_ends|locks)\.lua"
 )
 
 
@@ -72,6 +72,7 @@ def test_nothing_is_unpacked_beyond_a_thousand() -> None:
     assert KEYED_SLICE * 2 <= 1000
     for file, bound, most in (
         *(("claim.lua", "MOST_TOGETHER", 500), ("lib/key_ends.lua", "MOST_ENDS", 500)),
+        *(("lib/place_ends.lua", "MOST_FREED", 500), ("lib/claim_places.lua", "MOST_DRAWN", 500)),
         *((file, "MOST_FOUND", 100) for file in ("queue_ends.lua", "queues_page.lua")),
         ("lib/lines.lua", "AT_MOST", 1000),
     ):

@@ -173,8 +173,8 @@ def test_what_comes_while_the_worker_stops_is_not_started(redis: Redis, redis_ur
         claims = launcher.processor.claims
         claimed = claims.claimed
 
-        def slowly(runs: Any) -> Any:
-            found = claimed(runs)
+        def slowly(*args: Any) -> Any:
+            found = claimed(*args)
             asking.set()
             assert answered.wait(60)
             return found
