@@ -73,7 +73,7 @@ ROOMS = {
     "deploy": Room(
         7, ("client.runtime", "client.registry", "cron", "inspector", "wire", "work", "worker")
     ),  # new code, old jobs
-    "oncall": Room(7, ("client.runtime", "batch", "cron", "inspector")),
+    "oncall": Room(7, ("client.runtime", "batch", "cron", "history.records", "inspector")),
     "console.api": Room(8, ("client.runtime", "batch", "cron", "history.records", "inspector", "oncall")),
     "console": Room(9, ("client.runtime", "batch", "cron", "history.records", "history.as_csv", "console.api")),
     "app": Room(10, BELOW_APP),

@@ -3,6 +3,7 @@ does not answer."""
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -146,7 +147,9 @@ def test_whoever_may_only_look_chooses_nothing_to_act_on(opens: Opens, dead: App
     assert redis.zcard("dead") == 12
 
 
-def test_the_palette_goes_anywhere_by_keyboard(opens: Opens, desk: str) -> None:
+def test_the_palette_goes_anywhere_by_keyboard(opens: Opens, desk: str, redis: Redis) -> None:
+    view = {"page": "dead", "name": "Cards", "query": {"q": "card"}}
+    redis.hset("hm:views", "dead/Cards", json.dumps(view))
     page = (tab := opens(desk)).page
     tab.open("/dead")
     page.keyboard.press("Control+k")
@@ -160,6 +163,11 @@ def test_the_palette_goes_anywhere_by_keyboard(opens: Opens, desk: str) -> None:
     page.keyboard.type(f"{3:024}")
     page.keyboard.press("Enter")
     page.wait_for_url(f"**/{3:024}*")
+    page.keyboard.press("Control+k")
+    page.keyboard.type("view cards")
+    page.locator("#palette li", has_text="dead: Cards").wait_for()
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/dead?q=card")
     page.keyboard.press("Control+k")
     page.keyboard.press("Escape")
     assert page.locator("#palette").is_hidden()

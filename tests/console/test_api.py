@@ -159,6 +159,7 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
         ),
     ):
         assert "items" in programs.get(path) or path == "overview"
+    assert programs.get("search?q=shop", "search")["items"]
     group = programs.get("errors")["items"][0]["id"]
     assert "the catalogue burns" in programs.get(f"errors/{group}", "errors/{id}")["message"]
     assert programs.get("queues/mail", "queues/{name}")["size"] == 12

@@ -126,7 +126,7 @@ def test_a_job_is_found_wherever_it_is(browser: Browser) -> None:
     retry = browser.get(f"/jobs/{RETRY}")
     assert "9223372036854775808" in retry.words
     assert "\\u202e" in retry.words
-    sent = browser.get(f"/find?jid={DEAD}")
+    sent = browser.get(f"/search?q={DEAD}")
     assert sent.status == 303
     assert sent.headers["location"] == f"/jobs/{DEAD}"
     assert browser.get("/jobs/unknown").status == 404

@@ -43,6 +43,7 @@ PAGES: Final = (
 NOT_HERE: Final = {
     "check": "tests/cli/test_deploy.py reads it",
     "demo": "tests/system/test_demo.py reads it",
+    "find": "tests/console/test_search.py reads it",
     "bench": "tests/bench/test_command.py reads it",
     **dict.fromkeys(("keys", "unlock"), "tests/store/test_inspector_keys.py reads it"),
     **dict.fromkeys(("limits", "limits show"), "tests/store/test_inspector_limits.py reads it"),

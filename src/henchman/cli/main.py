@@ -43,6 +43,7 @@ COMMANDS = {
     "release": "cli.keys",
     "job": "cli.jobs",
     "why": "cli.jobs",
+    "find": "cli.find",
     "check": "cli.deploy",
     "replay": "cli.deploy",
     "enqueue": "cli.jobs",

@@ -39,6 +39,7 @@ __all__ = [
     "ROWS",
     "Download",
     "EntryRows",
+    "Jump",
     "Query",
     "RunningRow",
     "Screen",
@@ -83,6 +84,12 @@ class Screen(NamedTuple):
     status: int = 200
 
 
+class Jump(NamedTuple):
+    """Another page shows it: the words of its address."""
+
+    place: tuple[str, ...]
+
+
 class Download(NamedTuple):
     """A file, part by part; ``media_type`` says what it is. ``kept``: the browser keeps it, and does not show it."""
 
@@ -93,7 +100,7 @@ class Download(NamedTuple):
 
 
 #: what makes a page, or a file, of the names in its address and a ``Query``
-View = Callable[..., Screen | Download]
+View = Callable[..., Screen | Download | Jump]
 
 
 class Query:

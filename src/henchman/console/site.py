@@ -37,10 +37,11 @@ from henchman.console.jobs import JobPages
 from henchman.console.limits import LimitPages
 from henchman.console.metrics import MetricsPages
 from henchman.console.ordered import OrderedPages
-from henchman.console.pages import FILTERS, Download, EntryRows, Query, Screen, Screens, View, page_links
+from henchman.console.pages import FILTERS, Download, EntryRows, Jump, Query, Screen, Screens, View, page_links
 from henchman.console.processes import ProcessPages
 from henchman.console.record import RecordPages
 from henchman.console.render import ASSETS, BUILD, NAV, Links, named, render
+from henchman.console.search import SearchPage
 from henchman.console.snapshot import Snapshot
 from henchman.console.waiting import WaitingPages
 from henchman.errors import ArgumentError, HenchmanError, ServerAway
@@ -95,6 +96,7 @@ class Console:
             ErrorPages(runtime),
             MetricsPages(runtime),
             ProcessPages(runtime),
+            SearchPage(runtime),
             self._bulk,
         ]
         self._screens = Screens(runtime)
@@ -173,20 +175,19 @@ class Console:
             return await self._figures(request)
         if parts == ["find"]:
             scope, key = (request.query_params.get(one, "").strip()[:300] for one in ("scope", "key"))
-            if scope and key:
-                return RedirectResponse(links("keys", scope, key), 303)
-            jid = request.query_params.get("jid", "").strip()[:200]
-            return RedirectResponse(links("jobs", jid) if jid else links(), 303)
+            return RedirectResponse(links("keys", scope, key) if scope and key else links("search"), 303)
         self._bulk.wake(now=parts[:1] == ["operations"])
         query = Query(request.query_params)
         page = await run_in_threadpool(self._look, parts, query)
         if isinstance(page, Download):
             return _file(page)
+        if isinstance(page, Jump):
+            return RedirectResponse(links(*page.place), 303)
         if page.template == "confirm.html":
             page = page._replace(facts={**page.facts, "at": _filters(_before(request).query)})
         return self._page(request, links, visitor, page, query, parts, began)
 
-    def _look(self, parts: list[str], query: Query) -> Screen | Download:
+    def _look(self, parts: list[str], query: Query) -> Screen | Download | Jump:
         if self._is_act(parts):
             page, *names, _, verb = parts
             act = self._deeds.find(page, verb, names)

@@ -390,12 +390,18 @@ def look_at_set(
 
 
 def search_set(
-    keys: Keys, which: SetName, text: str, after: int, enough: int, mask: Mask | None = None
+    keys: Keys,
+    which: SetName,
+    text: str,
+    after: int,
+    enough: int,
+    mask: Mask | None = None,
+    slices: int = _SLICES,
 ) -> Procedure[Found]:
-    """The entries that fit ``text``, as ``matching`` has it, among 20,000 from place ``after`` on, or among the first
-    thousand of them when ``enough`` do: two round trips at most, however many there are."""
+    """The entries that fit ``text``, as ``matching`` has it, among ``slices`` thousand from place ``after`` on, or
+    among the first thousand of them when ``enough`` do: two round trips at most, however many there are."""
     key, found, place, wanted = key_of_set(keys, which), list[Entry](), after, entry_filter(text)
-    for many in (1, _SLICES - 1):
+    for many in (1, slices - 1):
         starts = range(place, place + many * queues.SEARCHED, queues.SEARCHED)
         calls = [
             queues.set_stretch(key, one, queues.SEARCHED, newest_first=which == "dead", text=wanted.needle)

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.batch.listing import find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console.api import answer_types, answers, failure_types, finding_types, limit_answers
+from henchman.console.api import answer_types, answers, failure_types, finding_types, limit_answers, search_answers
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.history.records import STATUSES, parse_search
@@ -430,8 +430,6 @@ class JsonApi:
     def views(self, ask: Ask) -> dict[str, Any]:
         return {"items": [answers.view(one) for one in self._run(saved_views(self._keys))]}
 
-    # ---- acts
-
     def commands(self, ask: Ask) -> dict[str, Any]:
         known = sorted(self._deeds.known.items())
         rows = [
@@ -495,6 +493,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("operations", "Bulk work, the newest first", _API.operations, OperationsJson, _PAGED),
     Endpoint("operations/{id}", "One operation", _API.operation, OperationJson),
     Endpoint("system", "The ground under the jobs", _API.system, answer_types.SystemJson),
+    Endpoint("search", "One text, everywhere", search_answers.search, search_answers.SearchJson, ("q",)),
     Endpoint("views", "Saved views of list pages", _API.views, finding_types.ViewsJson),
     Endpoint("acts", "What can be done", _API.commands, answer_types.ActsJson),
 )

@@ -69,6 +69,7 @@ addEventListener("pointerup", () => { pressed = false; });
 async function look() {
   const main = document.getElementById("main");
   if (!live || document.hidden || !main || !state) return;
+  if (main.querySelector("[data-still]")) { say("‖ not live here"); return; }
   if (held()) { say("● live · held"); return; }
   const fresh = await asked();
   if (!fresh) return;
@@ -351,12 +352,25 @@ async function doAll(ways) {
 // ---- the palette: pages, what stands on this one, what can be done; whatever else is written is looked for
 
 let offered = [];
+let views = null; // saved ones: asked for when the palette is first opened
+
+async function askViews() {
+  if (views) return;
+  views = [];
+  try {
+    const answer = await fetch(`${body.dataset.prefix}/api/v1/views`, { signal: AbortSignal.timeout(10000) });
+    const found = answer.ok ? (await answer.json()).items : [];
+    views = found.map((one) => ["view", `${one.page}: ${one.name}`, () => { location.href = `${body.dataset.prefix}/${one.page}?${new URLSearchParams(one.query)}`; }]);
+  } catch { views = null; return; }
+  const dialog = document.getElementById("palette");
+  if (dialog.open) offer(dialog.querySelector("input").value);
+}
 
 function commands() {
   const links = (selector, kind) => [...document.querySelectorAll(selector)].map((one) => [kind, one.textContent.trim().replace(/\s+/g, " "), () => one.click()]);
   const own = [["key", "Live on or off", () => setLive(!live)], ["key", "Times: your zone, UTC, relative", turnZone], ["key", "Light or dark", turnTheme], ["key", "All keys", KEYS["?"]],
     ["key", `Single keys ${kept.get("keys") === "off" ? "on" : "off"}`, () => kept.set("keys", kept.get("keys") === "off" ? "on" : "off")]];
-  return [...links("nav.side a", "page"), ...links("#main .title .acts .button, #main .title .acts form button", "act"), ...links("#main td:first-child a[href]", "here"), ...own].filter(([, text]) => text);
+  return [...links("nav.side a", "page"), ...links("#main .title .acts .button, #main .title .acts form button", "act"), ...links("#main td:first-child a[href]", "here"), ...views ?? [], ...own].filter(([, text]) => text);
 }
 
 function palette() {
@@ -365,6 +379,7 @@ function palette() {
   dialog.querySelector("input").value = "";
   offer("");
   dialog.showModal();
+  askViews();
 }
 
 function offer(text) {
@@ -372,7 +387,7 @@ function offer(text) {
   const words = text.toLowerCase().split(/\s+/).filter(Boolean);
   offered = commands().filter(([kind, name]) => words.every((word) => `${kind} ${name}`.toLowerCase().includes(word))).slice(0, 12);
   const find = document.getElementById("find");
-  if (text.trim() && find) offered.push(["find", text.trim(), () => { find.value = text.trim(); find.form.requestSubmit(); }]);
+  if (text.trim() && find) offered.push(["search", text.trim(), () => { find.value = text.trim(); find.form.requestSubmit(); }]);
   list.replaceChildren(...offered.map(([kind, name], place) => {
     const one = document.createElement("li");
     one.id = `offer-${place}`;
