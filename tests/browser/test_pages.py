@@ -4,11 +4,13 @@ the dark."""
 from __future__ import annotations
 
 import re
+import time
 
 import pytest
 
 from browser.conftest import Opens
 from henchman.console.render import tilde
+from henchman.wire.times import day
 from support.browsing import DEAD, RETRY
 from support.chromium import PHONE, Tab
 from support.showcase import ACCOUNT, LONG_HOST, WILD, Showcase
@@ -17,7 +19,8 @@ pytestmark = pytest.mark.browser("it looks through Chromium")
 
 _WILD, _ACCOUNT = tilde(WILD), tilde(ACCOUNT)
 
-#: every page of the console; ``{batch}``, ``{workflow}``, ``{running}`` and ``{error}`` are ids of the showcase
+#: every page of the console; ``{batch}``, ``{workflow}``, ``{running}`` and ``{error}`` are ids of the showcase,
+#: ``{today}`` is its day
 PAGES = (
     "/",
     "/busy",
@@ -60,6 +63,11 @@ PAGES = (
     "/search",
     "/search?q=shop",
     "/search?q=nothing+like+this",
+    "/days",
+    "/days?source=server",
+    "/days/{today}",
+    "/days/{today}?source=server&status=error",
+    "/days/2026-01-01",
     "/audit",
     "/operations",
     "/operations/1",
@@ -99,7 +107,7 @@ MESSAGES = {
 def test_a_page_is_clean_in_light_and_in_the_dark_on_a_phone(
     opens: Opens, site: str, shown: Showcase, address: str
 ) -> None:
-    _look(opens(site), address.format_map(shown._asdict()))
+    _look(opens(site), address.format_map(shown._asdict() | {"today": day(time.time())}))
 
 
 @pytest.mark.parametrize("address", MESSAGES)

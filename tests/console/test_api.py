@@ -20,8 +20,8 @@ from henchman.console.api.routes import ENDPOINTS, LIMIT_MOST
 from henchman.console.render import tilde
 from henchman.inspector import audit
 from henchman.oncall.views import save_view
-from henchman.store import limits
-from henchman.store.call import command, run
+from henchman.store import days, limits
+from henchman.store.call import command, commands, run
 from henchman.store.failures import group_errors
 from henchman.wire.payload import encode
 from support.browsing import DEAD, RETRY, XSS, Browser, Shown
@@ -140,6 +140,9 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
     rich.connections.run(command("SADD", keys.taken("bank"), "A-1"))
     rich.connections.run(command("HSET", keys.places("bank", "A-1"), "f" * 24, f"1 {time.time()}"))
     run(rich.connections, save_view(keys, "dead", "cards", {"q": "card"}))
+    ends = days.DayEnds()
+    ends.dead.append(days.EndedRow(1_795_251_930.0, "f" * 24, "shop.charge", "CardDeclined", "no"))
+    rich.connections.run(commands(*days.add(keys, {"2026-11-21": ends})))
     for path in (
         *("overview", "findings", "processes", "running", "queues", "retries", "scheduled", "dead", "ordered"),
         *(
@@ -150,6 +153,7 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
             "crons",
             "metrics",
             "history",
+            "days",
             "audit",
             "operations",
             "system",
@@ -162,6 +166,8 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
     assert programs.get("search?q=shop", "search")["items"]
     group = programs.get("errors")["items"][0]["id"]
     assert "the catalogue burns" in programs.get(f"errors/{group}", "errors/{id}")["message"]
+    [dead] = programs.get("days/2026-11-21?source=server", "days/{day}")["items"]
+    assert (dead["error_class"], dead["ended_at"][:7]) == ("CardDeclined", "2026-11")
     assert programs.get("queues/mail", "queues/{name}")["size"] == 12
     assert programs.get("queues/mail/tenants", "queues/{name}/tenants")["items"] == []
     assert programs.get("queues/mail/jobs", "queues/{name}/jobs")["items"][0]["class"] == "shop.mail"

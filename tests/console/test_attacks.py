@@ -161,7 +161,9 @@ def test_every_query(target: Target, redis: Redis) -> None:
         for value, path in product(VALUES, target.filled(DEAD))
     ]
     for one in ENDPOINTS:
-        path = one.path.replace("{name}", "mail").format(id="x", jid=DEAD, scope="x", key="x", identity="x", by="x")
+        path = one.path.replace("{name}", "mail").format(
+            id="x", jid=DEAD, scope="x", key="x", identity="x", by="x", day="x"
+        )
         paths += [f"/api/v1/{path}?{name}={value}" for name, value in product(one.parameters, ASKED)]
     found = [told for path in paths if (told := thrown(target.browser, path))]
     assert not found, "\n".join(found)

@@ -58,6 +58,11 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("metrics", 0): ("/metrics", "/metrics?by=8", "/metrics?by=24"),
     ("metrics", 1): ("/metrics/shop.job7",),
     ("history", 0): ("/history", "/history?q=status:failed"),
+    ("days", 0): ("/days", "/days?source=server"),
+    ("days", 1): (
+        *("/days/{day}", "/days/{day}?status=error", "/days/{day}?p=2", "/days/{day}?source=server"),
+        "/days/{day}?job=shop.job1&source=server",
+    ),
     ("operations", 0): ("/operations", "/operations?p=2"),
     ("operations", 1): ("/operations/1",),
     ("audit", 0): ("/audit", "/audit?p=2", "/audit?q=retry"),
@@ -67,7 +72,9 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
 }
 #: pages of jobs that the server has nothing of, or that the first look does not find, and steps of the search
 UNKNOWN: Final = ("/jobs/{unknown}", "/jobs/{member}", "/jobs/{unknown}?look=all", "/jobs/{unknown}?look=queues.2000")
-FILES: Final = {("batches", 2), ("jobs", 2)}  # parts of any number
+FILES: Final = {("batches", 2), ("jobs", 2), ("days", 2)} | {
+    (one, 1) for one in ("retries", "scheduled", "dead", "history")
+}  # parts of any number
 
 
 @pytest.fixture(scope="module")

@@ -20,10 +20,11 @@ from henchman.history.database import Database
 from henchman.inspector import audit
 from henchman.inspector.operations import Wish
 from henchman.oncall.findings import Finding
-from henchman.store import admission, cron, leases, limits, operations
+from henchman.store import admission, cron, days, leases, limits, operations
 from henchman.store.call import Call, ask, commands, run, side_by_side
 from henchman.store.failures import group_errors
 from henchman.store.metrics import Counted, flush
+from henchman.wire import times
 from henchman.wire.payload import encode
 
 __all__ = ["FEW", "MANY", "Crowd", "Sizes", "crowded"]
@@ -101,7 +102,9 @@ class _Filling:
         self._audit()
         self._operations()
         self._history(history, batch)
+        self._days()
         names = {
+            "day": times.day(self.now - 799),
             "batch": batch,
             "workflow": workflow,
             "error": group,
@@ -333,6 +336,18 @@ class _Filling:
         for number in range(300):
             begun = run(self.app.connections, audit.begin(self.keys, "10.0.0.1", "retry", "dead", [jid(1, number)]))
             run(self.app.connections, audit.end(self.keys, begun, "1 job put into its queue", done=True))
+
+    def _days(self) -> None:
+        """Each of the days that are kept is full."""
+        for back in range(days.DAYS_KEPT):
+            at, ends = self.now - 799 - back * 86_400, days.DayEnds()
+            for number in range(self.sizes.classes * 5):
+                ends.counts.update({(f"shop.job{number}", "done"): 900 + number, (f"shop.job{number}", "dead"): number})
+            rows = 1000 if back == 0 else 1
+            texts = "shop.job1", "shop.Failure7", "the shop answered with status 502 " * 6
+            ends.dead.extend(days.EndedRow(at, jid(1, number), *texts) for number in range(rows))
+            ends.done.extend(days.EndedRow(at, jid(9, number), "shop.import_row") for number in range(min(rows, 200)))
+            self.run(commands(*days.add(self.keys, {times.day(at): ends})))
 
     def _history(self, file: Path, batch: str) -> None:
         database = Database(f"sqlite:///{file}")

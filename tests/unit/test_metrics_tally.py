@@ -13,6 +13,7 @@ from henchman.work.unit import InFlightList, Unit
 from henchman.worker.metrics import MOST_WRAPPED, ExecutionMetrics
 
 FLIGHT = InFlightList("a", "queue:a", "list", "me", 1)
+AT = 1_795_251_930.0  # the server's time
 NOBODY = "redis://127.0.0.1:1"  # nobody listens on port 1
 
 
@@ -24,7 +25,7 @@ def row(elapsed: float | None, ending: str = "done", **job: Any) -> tuple[Unit, 
 
 
 def counted(*rows: tuple[Unit, str, bytes, float, bytes]) -> Mapping[str, Counted]:
-    tally = ExecutionMetrics()
+    tally = ExecutionMetrics(lambda: AT)
     tally.count(rows)
     return tally.take()
 
@@ -79,19 +80,20 @@ def test_two_classes_under_one_name() -> None:
 
 
 def test_taken_is_gone_and_put_back_is_there() -> None:
-    tally = ExecutionMetrics()
+    tally = ExecutionMetrics(lambda: AT)
     tally.count([row(0.1), row(0.1, "retry")])
     taken = tally.take()
     assert tally.take() == {}
     tally.count([row(0.2)])
-    tally.put_back(taken)
+    tally.put_back(taken, {})
     assert tally.take() == {"A": Counted(3, 1, 300, histogram(n5=1, n6=1))}
 
 
 def test_when_the_server_is_away_nothing_is_lost() -> None:
-    app, tally = App(redis_url=NOBODY, connect_timeout=0.5), ExecutionMetrics()
+    app, tally = App(redis_url=NOBODY, connect_timeout=0.5), ExecutionMetrics(lambda: AT)
     tally.count([row(0.1)])
     with pytest.raises(ServerAway):
-        tally.flush(app, 1_795_251_930.0)
+        tally.flush(app, AT)
     assert tally.take()["A"].processed == 1
-    tally.flush(app, 1_795_251_930.0)  # nothing was counted: nobody is asked
+    assert [dict(one.counts) for one in tally.take_days().values()] == [{("A", "done"): 1}]
+    tally.flush(app, AT)  # nothing was counted: nobody is asked

@@ -15,15 +15,19 @@ from henchman.cli.show import Table, ago, answer, cell, count, duration, say, ta
 from henchman.config.settings import ENDED
 from henchman.errors import ArgumentError, HistoryError, ServerError
 from henchman.history import load
-from henchman.history.records import MOST, Event, EventPage, parse_search
+from henchman.history.records import MOST, DayRecord, Event, EventPage, parse_search
+from henchman.inspector.days import EndedDay, ended_on, last_days
 from henchman.kernel.clock import ServerClock
 from henchman.store import history as store
+from henchman.store.call import run
 from henchman.store.leases import ask_time
 from henchman.wire import times
 
 __all__ = ["COLOURS", "after_option", "db", "history", "history_of", "limit_option", "show_page"]
 
 COLOURS = {"finished": "green", "failed": "yellow", "error": "red", "working": "cyan"}
+
+_FROM_SERVER = "There is no history: this is what the server keeps of what workers ended."
 
 limit_option = click.option(
     "--limit", default=50, show_default=True, type=click.IntRange(1, MOST), help="At most so many."
@@ -78,20 +82,60 @@ def find(session: Session, words: tuple[str, ...], limit: int, after: int | None
 def day(session: Session, day: str | None, wanted: tuple[str, ...], limit: int, as_json: bool) -> None:
     """Show what ended on DAY (2026-11-21, in UTC by the server's clock), by class, and the latest of it.
 
-    Without DAY: how many jobs ended on each of the last 180 days. `dead` is the same as the status error.
+    Without DAY: how many jobs ended on each of the last 180 days. `dead` is the same as the status error. It is read
+    from the record in SQL; where there is none, from what the server keeps of a day: `source` in JSON says which.
     """
+    statuses = ["error" if one == "dead" else one for one in wanted] or None
+    from_server = bool(session.config.why_history_is_off())
     try:
-        with history_of(session) as admin:
-            if day is None:
-                days = admin.reading.days(times.day(session.runner.run(ask_time(ServerClock()))))
-                answer({"days": days}, _counts_table("day", days), as_json=as_json)
-                return
-            statuses = ["error" if one == "dead" else one for one in wanted] or None
-            found = admin.reading.day(day, status=statuses, limit=limit)
+        if day is None:
+            _show_days(
+                _days_on_server(session) if from_server else _days_in_record(session), from_server, as_json=as_json
+            )
+        elif from_server:
+            _show_day_on_server(run(session.runner, ended_on(session.keys, day, statuses, limit)), as_json=as_json)
+        else:
+            with history_of(session) as admin:
+                _show_day_in_record(admin.reading.day(day, status=statuses, limit=limit), as_json=as_json)
     except ArgumentError as error:
         raise click.UsageError(str(error)) from error
-    lines = [_counts_table("class", found.counts)] if found.counts else [f"Nothing that is recorded ended on {day}."]
-    answer(found.to_json(), *lines, *([_events_table(found.events)] if found.events else []), as_json=as_json)
+
+
+def _days_in_record(session: Session) -> dict[str, dict[str, int]]:
+    with history_of(session) as admin:
+        found: dict[str, dict[str, int]] = admin.reading.days(times.day(session.runner.run(ask_time(ServerClock()))))
+    return found
+
+
+def _days_on_server(session: Session) -> dict[str, dict[str, int]]:
+    return run(session.runner, last_days(session.keys))
+
+
+def _show_days(found: Mapping[str, Mapping[str, int]], from_server: bool, *, as_json: bool) -> None:
+    lines = [_counts_table("day", found)] if found else ["Nothing that is known has ended."]
+    document = {"days": found, "source": "server" if from_server else "history"}
+    answer(document, *([_FROM_SERVER] if from_server else []), *lines, as_json=as_json)
+
+
+def _show_day_in_record(found: DayRecord, *, as_json: bool) -> None:
+    nothing = f"Nothing that is recorded ended on {found.day}."
+    lines = [_counts_table("class", found.counts) if found.counts else nothing]
+    shown = [_events_table(found.events)] if found.events else []
+    answer(found.to_json() | {"source": "history"}, *lines, *shown, as_json=as_json)
+
+
+def _show_day_on_server(found: EndedDay, *, as_json: bool) -> None:
+    nothing = f"Nothing that is known ended on {found.day}."
+    lines: list[Any] = [_FROM_SERVER, _counts_table("class", found.counts) if found.counts else nothing]
+    columns = {
+        "jid!": lambda one: one.jid,
+        "class": lambda one: one.name,
+        "status!": lambda one: cell(one.status, COLOURS.get(one.status, "")),
+        "ended": lambda one: ago(one.at),
+        "message": lambda one: cell(" ".join(part for part in (one.error_class, one.message) if part), "dim"),
+    }
+    lines += [table(found.jobs, columns, wide="message")] if found.jobs else []
+    answer(found.to_json(), *lines, as_json=as_json)
 
 
 def _counts_table(first: str, counts: Mapping[str, Mapping[str, int]]) -> Table:

@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from henchman.client.runtime import Runtime
-from henchman.errors import ArgumentError, DefinitionError
+from henchman.errors import ArgumentError, DefinitionError, HistoryError
 from henchman.inspector.base import Entry
 from henchman.inspector.jobs import JobStatus
 from henchman.inspector.sets import JobSet, SetName
@@ -19,13 +19,15 @@ from henchman.oncall.deeds import Order, Unfit, Unwanted
 from henchman.store import jobs, operations
 from henchman.wire import jsontext
 from henchman.wire.payload import decode, encode, new_jid
-from henchman.wire.secret import places_of, shown_arguments
+from henchman.wire.secret import ENCRYPTED, MASK, places_of, shown_arguments
 
 __all__ = ["REMOVABLE", "Again", "NewCall"]
 
 MOST: Final = 32_768  # bytes of arguments that the form takes
 #: where a job stands that can be removed, and the name of its set
 REMOVABLE: Final[Mapping[str, SetName]] = {"dead": "dead", "retrying": "retries", "scheduled": "scheduled"}
+#: how a job can have ended of which only history knows
+RECORDED: Final = ("finished", "failed", "error", "cancelled", "expired")
 _SPENT: Final = (
     *("retry_count", "failed_at", "retried_at", "error_message", "error_class", "error_backtrace", "error_group"),
     *("error_attempts", "error_causes", "created_at", "enqueued_at", "at", "bid"),
@@ -59,7 +61,7 @@ class Again:
 
     def why_not(self, status: JobStatus) -> str:
         """Why the arguments of a job cannot be changed here; "" when they can."""
-        entry = status.entry
+        entry = status.entry or self._recorded(status)
         if entry is None:
             return "nothing holds the arguments of this job any more: enqueue it from code"
         if entry.problem:
@@ -69,6 +71,11 @@ class Again:
             return (
                 "some of its arguments are secret or encrypted. This page may not show them, and would send *** in "
                 "their place: enqueue it from code, where their values are known"
+            )
+        if not known and status.entry is None:
+            return (
+                f"history has its arguments, and not how it is enqueued: this console does not know {entry.name}, open "
+                f"it with the application (henchman web shop.jobs:app)"
             )
         if not known and "hm" in entry.job:
             return (
@@ -81,9 +88,28 @@ class Again:
             return f"its payload has {taken}, and this form takes arguments of {size(MOST)}: enqueue it from code"
         return ""
 
+    def _recorded(self, status: JobStatus) -> Entry | None:
+        """A job of which only history knows, as a payload without what was asked for it; None: its arguments were not
+        recorded."""
+        if status.state not in RECORDED or self._runtime.config.why_history_is_off():
+            return None
+        try:
+            found = self._runtime.open_history().reading.job(status.jid, most=1)
+        except HistoryError:
+            return None
+        if found is None or found.event.args is None or found.event.class_ != status.name:
+            return None
+        event = found.event
+        job = {"class": event.class_, "jid": event.jid, "queue": event.queue, "args": event.args}
+        job |= {"kwargs": event.kwargs or {}, "tags": event.tags or []}
+        return Entry(encode(job), None, self._runtime.registry.mask)
+
     def _hides(self, entry: Entry) -> bool:
         """Whether people may not see all of its arguments."""
         if places_of(entry.job) or entry.job.get("encrypt"):  # the latter is how Sidekiq says it
+            return True
+        args, kwargs = entry.arguments
+        if any(one is MASK or one is ENCRYPTED for one in (*args, *kwargs.values())):  # also where they are recorded so
             return True
         return shown_arguments(entry.job, self._runtime.registry.mask) != shown_arguments(entry.job, None)
 
@@ -97,7 +123,7 @@ class Again:
                 f"the old job is {status.state}: it can only stay" if new.old == "remove" else "keep, or remove"
             )
         args, kwargs = _read(new)
-        entry: Any = status.entry
+        entry: Any = status.entry or self._recorded(status)
         jid = self._pushed(entry, status.queue or "default", args, kwargs)
         self._runtime.connections.run(operations.link_again(self._runtime.keys, status.jid, jid))
         said = f"{visible(status.jid)} runs again with other arguments, as {jid}"

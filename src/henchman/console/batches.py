@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -13,6 +12,7 @@ from henchman.batch import results as batch_results
 from henchman.batch.batch import Batch, BatchStatus, find_batch
 from henchman.batch.listing import BatchRow, find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
+from henchman.console.files import csv_file
 from henchman.console.graph import draw, waterfall
 from henchman.console.pages import Download, Query, Screen, View
 from henchman.errors import ArgumentError, BatchError, HistoryError, UnknownBatch
@@ -45,7 +45,6 @@ MARKS: Final = {
 _FILE: Final = 500  # rows of a file that are read at once
 _SHOWN: Final = {"": "all", "open": "under way", "bad": "with failures", "steps": "workflows"}
 _ORDER: Final = ("finished", "failed", "error", "cancelled", "expired", "working", "retrying")
-_CSV: Final = "text/csv; charset=utf-8"
 
 
 class Segment(NamedTuple):
@@ -193,10 +192,9 @@ class BatchPages:
             raise Missing("there is no such file: events.csv, results.csv")
         try:
             parts = makers[name](id, query.word("status", *STATUSES))
-            first = next(parts, b"")  # what is wrong is said now, not in the middle of the file
+            return csv_file(f"{id[:40]}-{name}", parts)
         except (UnknownBatch, BatchError, HistoryError) as error:
             raise Missing(str(error)) from None
-        return Download(f"{id[:40]}-{name}", _CSV, chain([first], parts))
 
     def _events(self, id: str, status: str) -> Iterator[bytes]:
         reading = self._runtime.open_history().reading

@@ -73,6 +73,7 @@ FILTERS: Final = (
     "cause",
     "host",
     "version",
+    "source",
 )  # what links, acts and pages of a list keep
 
 

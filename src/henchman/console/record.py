@@ -8,13 +8,13 @@ from typing import Any, Final
 from henchman.client.runtime import Runtime
 from henchman.console.pages import Query, Screen, View
 from henchman.errors import ArgumentError, HistoryError
-from henchman.history.records import EventPage, parse_search
+from henchman.history.records import EventPage, Search, parse_search
 from henchman.inspector.audit import AuditEntry, audited
 from henchman.oncall.deeds import Deed
 from henchman.store import history as stream
 from henchman.store.call import run
 
-__all__ = ["RecordPages"]
+__all__ = ["RecordPages", "words_of_search"]
 
 _LATE: Final = 60.0  # seconds that the record may be behind before the page says so
 _TEXT_IN: Final = "since:24h"  # where a text is looked for unless another time is said: every event there is read
@@ -52,10 +52,7 @@ class RecordPages:
         return Screen("history.html", facts)
 
     def _found(self, query: Query) -> dict[str, Any]:
-        words = query.search.split()
-        search, within = parse_search(words), ""
-        if search.text and search == search._replace(since=None, until=None, batch=None):
-            search, within = parse_search([*words, _TEXT_IN]), _TEXT_IN
+        search, within = words_of_search(query.search)
         found: EventPage = self._runtime.open_history().reading.find(search, after=query.after, limit=query.rows)
         return {"found": found, "within": within}
 
@@ -66,6 +63,15 @@ class RecordPages:
         page = run(self._runtime.connections, asked)
         rows = [(one, _place(one)) for one in page.entries]
         return Screen("audit.html", {"entries": rows, "total": page.total})
+
+
+def words_of_search(said: str) -> tuple[Search, str]:
+    """What somebody looks for in history, and where, if that was not said: a text is looked for in the last day."""
+    words = said.split()
+    search, within = parse_search(words), ""
+    if search.text and search == search._replace(since=None, until=None, batch=None):
+        search, within = parse_search([*words, _TEXT_IN]), _TEXT_IN
+    return search, within
 
 
 def _place(one: AuditEntry) -> tuple[str, ...]:

@@ -31,7 +31,9 @@ from henchman.console.api.programs import json_answer, problem, wish_of
 from henchman.console.api.routes import JsonApi, Wrong
 from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
+from henchman.console.days import DayPages
 from henchman.console.errors import ErrorPages
+from henchman.console.files import FilePages
 from henchman.console.guard import HEADERS, Access, Visitor, address_of, forged, with_session
 from henchman.console.jobs import JobPages
 from henchman.console.limits import LimitPages
@@ -93,6 +95,8 @@ class Console:
             WaitingPages(runtime),
             LimitPages(runtime),
             RecordPages(runtime),
+            DayPages(runtime),
+            FilePages(runtime),
             ErrorPages(runtime),
             MetricsPages(runtime),
             ProcessPages(runtime),

@@ -10,7 +10,7 @@ from henchman.history.records import Event
 from henchman.kernel.spreadsheet import MARK, safe, written
 from henchman.wire import times
 
-__all__ = ["head", "lines"]
+__all__ = ["head", "json_cell", "lines", "moment_cell"]
 
 _COLUMNS = (
     *("job id", "class", "queue", "status", "attempts", "message", "error class", "arguments", "keyword arguments"),
@@ -29,19 +29,21 @@ def lines(events: Iterable[Event]) -> bytes:
 
 
 def _cells(one: Event) -> tuple[str | int, ...]:
-    texts = (_json(one.args), _json(one.kwargs), _json(one.tags or None))
+    texts = (json_cell(one.args), json_cell(one.kwargs), json_cell(one.tags or None))
     return (
         *map(safe, (one.jid, one.class_, one.queue, one.status)),
         one.attempts,
         *map(safe, (one.message or "", one.error_class or "", *texts)),
-        *map(_moment, (one.enqueued_at, one.started_at, one.ended_at)),
+        *map(moment_cell, (one.enqueued_at, one.started_at, one.ended_at)),
         *map(safe, (one.process or "", one.host or "")),
     )
 
 
-def _json(value: Any) -> str:
+def json_cell(value: Any) -> str:
+    """A value as JSON; empty for None."""
     return "" if value is None else json.dumps(value, ensure_ascii=False)
 
 
-def _moment(at: float | None) -> str:
+def moment_cell(at: float | None) -> str:
+    """A Unix time as spreadsheets read it."""
     return times.iso(at).replace("T", " ").removesuffix("Z")

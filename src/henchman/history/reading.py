@@ -11,7 +11,6 @@ import json
 from asyncio import to_thread
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -40,7 +39,6 @@ from henchman.history.records import (
 )
 from henchman.history.schema import batches, changes, events, messages, runs
 from henchman.history.stream import host_of, position_at
-from henchman.kernel.text import as_shown
 from henchman.wire import jsontext, times
 
 __all__ = ["History"]
@@ -50,14 +48,6 @@ _STEP = 1000  # events that an iteration reads at once
 DAY, DAYS = 86400, 180  # seconds of a day, and days that are looked back
 P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def first_of_day(day: str) -> float:
-    """The Unix time at which ``day`` begins; ArgumentError for what is no day."""
-    try:
-        return datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=UTC).timestamp()
-    except ValueError:
-        raise ArgumentError(f"{as_shown(day, 40)} is no day: write it as in 2026-11-21") from None
 
 
 def _awaited(
@@ -201,23 +191,47 @@ class History:
             found = _walk(connection, query, search.batch, wanted)
         return _page(sorted(found, key=lambda row: row.born, reverse=True), limit)
 
-    def day(self, day: str, *, status: str | Sequence[str] | None = None, limit: int = 100) -> DayRecord:
-        """What ended on ``day`` (``2026-11-21``, in UTC), and the latest of it; ``status``: of these alone."""
-        first = first_of_day(day)
-        ended = [events.c.ended_at >= first, events.c.ended_at < first + DAY]
-        if status is not None:
-            ended.append(events.c.status.in_(_statuses(status)))
+    def day(
+        self,
+        day: str,
+        *,
+        status: str | Sequence[str] | None = None,
+        name: str = "",
+        first: int = 0,
+        limit: int = 100,
+    ) -> DayRecord:
+        """What ended on ``day`` (``2026-11-21``, in UTC), and its jobs, the latest first, from place ``first`` on;
+        ``status`` and ``name`` (a class): of these alone."""
+        ended = _ended_on(day, status, name)
         counted = select(events.c["class"], events.c.status, func.count()).where(*ended)
-        latest = select(events).where(*ended).order_by(events.c.ended_at.desc()).limit(_limit(limit))
+        latest = select(events).where(*ended).order_by(events.c.ended_at.desc()).offset(first).limit(_limit(limit))
         counts: dict[str, dict[str, int]] = {}
         with self._connection() as connection:
-            for name, known, many in connection.execute(counted.group_by(events.c["class"], events.c.status)):
-                counts.setdefault(name or "", {})[known or ""] = many
-            return DayRecord(day, counts, [_event(row) for row in connection.execute(latest)])
+            for known, state, many in connection.execute(counted.group_by(events.c["class"], events.c.status)):
+                counts.setdefault(known or "", {})[state or ""] = many
+            jobs = [_event(row) for row in connection.execute(latest)]
+        return DayRecord(times.day(times.first_of_day(day)), counts, jobs)
+
+    def ended_on(
+        self, day: str, *, status: str | Sequence[str] | None = None, name: str = "", most: int = MOST
+    ) -> Iterator[list[Event]]:
+        """The jobs of ``day``, the latest first, at most ``most``, read bit by bit."""
+        query = select(events).where(*_ended_on(day, status, name)).order_by(events.c.ended_at.desc())
+        at, given = None, set[int]()  # the moment that the last part ended with, and those of it that were given
+        while most > 0:
+            part = query if at is None else query.where(events.c.ended_at <= at)
+            with self._connection() as connection:
+                found = [_event(row) for row in connection.execute(part.limit(min(most, _STEP) + len(given)))]
+            fresh = [one for one in found if one.seq not in given]
+            if not fresh:
+                return
+            yield fresh
+            at, most = fresh[-1].ended_at, most - len(fresh)
+            given = {one.seq for one in found if one.ended_at == at}
 
     def days(self, until: str, *, most: int = DAYS) -> dict[str, dict[str, int]]:
         """How many jobs ended on each of the last days up to ``until``, by status; days without any are left out."""
-        end = first_of_day(until) + DAY
+        end = times.first_of_day(until) + DAY
         number = cast(func.floor(events.c.ended_at / DAY), Integer)
         query = select(number, events.c.status, func.count()).where(
             events.c.ended_at >= end - min(most, DAYS) * DAY, events.c.ended_at < end
@@ -303,6 +317,16 @@ def _statuses(status: str | Sequence[str]) -> tuple[str, ...]:
         if one not in STATUSES:
             raise ArgumentError(f"there is no status {one!r}; there are {', '.join(STATUSES)}")
     return wanted
+
+
+def _ended_on(day: str, status: str | Sequence[str] | None, name: str) -> list[ColumnElement[bool]]:
+    first = times.first_of_day(day)
+    ended = [events.c.ended_at >= first, events.c.ended_at < first + DAY]
+    if status is not None:
+        ended.append(events.c.status.in_(_statuses(status)))
+    if name:
+        ended.append(events.c["class"] == name)
+    return ended
 
 
 def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:

@@ -14,6 +14,7 @@ from typing import Literal, NamedTuple, TypeVar
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.base import Entry, server_facts
 from henchman.inspector.blocked import BlockedJob, blocked_jobs, blocked_rows, stuck_since
+from henchman.inspector.days import sizes_of_days
 from henchman.inspector.limits import waited_for
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
@@ -30,6 +31,7 @@ from henchman.store.call import (
     side_by_side,
     unless_refused,
 )
+from henchman.store.days import DaySizes
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
 from henchman.store.needs import Blocked
 from henchman.wire import times
@@ -103,6 +105,7 @@ def _examined(keys: Keys, taken: Sequence[float], most: int) -> Procedure[Iterat
         server.limits(),
         server.lost_processes(),
         server.record(),
+        server.days(),
         server.rights(),
     )
     names = ("server version", "eviction policy", "persistence", "memory", "connections", "round trip", "clocks")
@@ -115,7 +118,7 @@ def _examined(keys: Keys, taken: Sequence[float], most: int) -> Procedure[Iterat
         "limits",
         "lost processes",
     )
-    last = "record", "rights"
+    last = "record", "days", "rights"
     found = (*ground, _round_trip(taken), clocks, broken, unsent, paused, lines, *others)
     every = zip((*names, *more, *last), found, strict=True)
     return (Check(name, *one) for name, one in every)
@@ -382,6 +385,17 @@ class _Server:
         return Diagnosis(
             "warn", text, "does its database answer? Is a worker with history alive? henchman history status"
         )
+
+    def days(self) -> Procedure[Diagnosis]:
+        """How much stands on the server of what ended on the last days."""
+        try:
+            found: DaySizes = yield from sizes_of_days(self._keys)
+        except ServerAway:
+            raise
+        except ServerError as error:
+            return _unreadable(error, self._keys.day("YYYYMMDD"))
+        size = f"{count(found.counts, 'figure')} and {count(found.jobs, 'job')}"
+        return Diagnosis("ok", f"{count(found.days, 'day')}, {size}: at most about {_megabytes(found.most_bytes)}")
 
     def rights(self) -> Procedure[Diagnosis]:
         """For which roles this user of the server has the rights."""

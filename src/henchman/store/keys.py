@@ -171,6 +171,10 @@ class Keys:
         """hash, 90 days: the label of a deploy by the minute it was made in, of the day ``at`` (UTC)."""
         return f"{self.prefix}{at:%Y%m%d}-marks"
 
+    def day(self, day: str, which: str = "") -> str:
+        """hash, 180 days: what ended on ``day`` (UTC), ``<class>|done``, ``|dead``; list: the latest that did."""
+        return f"{self.prefix}hm:day:{day.replace('-', '')}{which and ':'}{which}"
+
     def deploy_lock(self, label: str) -> str:
         """string, 60 s: this deploy has been marked, by whichever of its processes came first."""
         return f"{self.prefix}deploylock-{label}"

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
+from henchman.store import days
 from henchman.store.call import Arg, Call, command, commands
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
@@ -70,24 +71,39 @@ def bucket_of(ms: float) -> int:
     return bisect_right(LIMITS, ms)
 
 
-def flush(keys: Keys, at: dt.datetime, counts: Mapping[str, Counted], which: Sequence[Form]) -> Call[Any]:
-    """Add ``counts`` (by class, at least one) to the buckets of the moment ``at`` (UTC), all of them or none."""
-    parts: list[tuple[Arg, ...]] = []
+def flush(
+    keys: Keys,
+    at: dt.datetime,
+    counts: Mapping[str, Counted],
+    which: Sequence[Form],
+    ended: Mapping[str, days.DayEnds] | None = None,
+) -> Call[Any]:
+    """Add ``counts`` by class to the buckets of the moment ``at`` (UTC) and what has ``ended`` to its days, all of them
+    or none; one of the two at least has something."""
+    added = [*_running(keys, at, counts, which)] if counts else []
+    return commands(("MULTI",), *added, *days.add(keys, ended or {}), ("EXEC",), again=False)
+
+
+def _running(
+    keys: Keys, at: dt.datetime, counts: Mapping[str, Counted], which: Sequence[Form]
+) -> Iterator[tuple[Arg, ...]]:
+    """Add what ran to its buckets, and to the sums of its classes."""
     buckets = [(keys.ten_minutes(at), _TEN_MINUTES_LIFE), (keys.minute(at), _MINUTE_LIFE)] if "8" in which else []
     if "7" in which:
         buckets.append((keys.minute7(at), _MINUTE_LIFE))
     for key, life in buckets:
         for name, one in counts.items():
             figures = (("p", one.processed), ("f", one.failed), ("ms", one.ms), *one.causes.items())
-            parts += [("HINCRBY", key, f"{name}|{what}", number) for what, number in figures if number]
-        parts.append(("EXPIRE", key, life))
+            yield from (("HINCRBY", key, f"{name}|{what}", number) for what, number in figures if number)
+        yield ("EXPIRE", key, life)
     for name, one in counts.items():
         added = [
             part for i, number in enumerate(one.histogram) if number for part in ("INCRBY", "u16", f"#{i}", number)
         ]
         for key in _histogram_keys(keys, name, at, which) if added else ():
-            parts += [("BITFIELD", key, "OVERFLOW", "SAT", *added), ("EXPIRE", key, _MINUTE_LIFE)]
-    return commands(("MULTI",), *parts, *_summing(keys, at.timestamp(), counts), ("EXEC",), again=False)
+            yield ("BITFIELD", key, "OVERFLOW", "SAT", *added)
+            yield ("EXPIRE", key, _MINUTE_LIFE)
+    yield from _summing(keys, at.timestamp(), counts)
 
 
 def _summing(keys: Keys, now: float, counts: Mapping[str, Counted]) -> Iterator[tuple[Arg, ...]]:

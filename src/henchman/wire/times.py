@@ -10,9 +10,10 @@ import datetime as dt
 from typing import Any, Literal
 
 from henchman.errors import ArgumentError
+from henchman.kernel.text import as_shown
 from henchman.wire import jsontext
 
-__all__ = ["Form", "answered_seconds", "day", "iso", "read", "rounded", "seconds_of", "write"]
+__all__ = ["Form", "answered_seconds", "day", "first_of_day", "iso", "read", "rounded", "seconds_of", "write"]
 
 Form = Literal["seconds", "ms"]
 
@@ -65,6 +66,14 @@ def day(seconds: float) -> str:
     """The UTC day as ``YYYY-MM-DD``; empty for what no calendar holds."""
     moment = _moment(seconds)
     return "" if moment is None else moment.date().isoformat()
+
+
+def first_of_day(day: str) -> float:
+    """The Unix time at which the UTC ``day`` (``2026-11-21``) begins; ArgumentError for what is no day."""
+    try:
+        return dt.datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=dt.UTC).timestamp()
+    except ValueError:
+        raise ArgumentError(f"{as_shown(day, 40)} is no day: write it as in 2026-11-21") from None
 
 
 def seconds_of(moment: dt.datetime) -> float:

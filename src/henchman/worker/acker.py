@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -65,7 +65,7 @@ class Acker(Service):
         self._rows: deque[Row] = deque()
         self._put_off: deque[Row] = deque()  # the server refused them, and there is no other place for them
         self._first = threading.Event()
-        self.metrics = ExecutionMetrics()
+        self.metrics = ExecutionMetrics(runtime.clock.now)
         self.reporter = JobReporter(runtime, self._first.set)
         self._flushing = threading.Lock()
         self._away = 0
@@ -353,17 +353,27 @@ class Acker(Service):
                 return
             words = str(error) if isinstance(error, ServerError) else described(error)
             statuses = [words.encode("utf-8", "replace")]
-        self._count(rows)
-        for row, status in zip(rows, statuses, strict=True):
-            if status == CALLED_OFF:
-                self._go_on(row[0])
-            elif status in (0, 1, EARLIER):
-                self._session.held.discard(row[0])
-                if status == 0 and row[0] not in self._doubted:
-                    self._runtime.events.emit("late", unit=row[0], ending=row[1])
-                self._doubted.discard(row[0])
-            else:
-                self._refused(row, status)
+        left = [one for one in zip(rows, statuses, strict=True) if one[1] != 1 and not self._has_ended(*one)]
+        others = {row[0] for row, _ in left}
+        self._count(rows, others)
+        ended = [row[0] for row in rows if row[0] not in others]
+        self._session.held.difference_update(ended)
+        self._doubted.difference_update(ended)
+        for row, status in left:
+            self._left(row, status)
+
+    def _has_ended(self, row: Row, status: int | bytes) -> bool:
+        return status == EARLIER or (status == 0 and row[0] in self._doubted)
+
+    def _left(self, row: Row, status: int | bytes) -> None:
+        """It did not end by this: its cancellation was taken back, or others have it, or it could not be stored."""
+        if status == CALLED_OFF:
+            self._go_on(row[0])
+        elif status == 0:
+            self._session.held.discard(row[0])
+            self._runtime.events.emit("late", unit=row[0], ending=row[1])
+        else:
+            self._refused(row, status)
 
     def _go_on(self, unit: Unit) -> None:
         """Its cancellation was taken back, and we had not heard of it: it goes back into its queue, to run."""
@@ -374,9 +384,9 @@ class Acker(Service):
         unit.cancelled = False
         self._rows.append(self._row(unit, Outcome("released", reason="its cancellation was taken back"), unit.job))
 
-    def _count(self, rows: Sequence[Row]) -> None:
+    def _count(self, rows: Sequence[Row], left: Container[Unit] = ()) -> None:
         try:
-            self.metrics.count(rows)
+            self.metrics.count(rows, left)
         except Exception as error:  # figures: the units are settled
             self._runtime.events.emit("part_failed", part="metrics", error=error)
 

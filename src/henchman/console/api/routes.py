@@ -15,10 +15,19 @@ from typing import Any, Final, NamedTuple
 
 from henchman.batch.listing import find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console.api import answer_types, answers, failure_types, finding_types, limit_answers, search_answers
+from henchman.console.api import (
+    answer_types,
+    answers,
+    day_answers,
+    failure_types,
+    finding_types,
+    limit_answers,
+    search_answers,
+)
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError
 from henchman.history.records import STATUSES, parse_search
+from henchman.inspector import days
 from henchman.inspector import metrics as figures
 from henchman.inspector.audit import audited
 from henchman.inspector.base import FURTHEST, checked_name, scoped
@@ -55,6 +64,8 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "stuck": ("true",),
     "by": ("time", "busy", "retry", "morgue"),
     "status": tuple(STATUSES),
+    "ended": days.STATUSES,
+    "source": days.SOURCES,
     "phase": tuple(PHASES.values()),
     "hours": tuple(map(str, range(1, 73))),
     "minutes": tuple(map(str, range(1, 481))),
@@ -72,6 +83,8 @@ TEXTS: Final[Mapping[str, str]] = {
     "stuck": "Only those that do not go by themselves.",
     "by": "Which ids, in which order.",
     "status": "Only those with this status.",
+    "ended": "Only those that ended so; those that gave up are `error`.",
+    "source": "Where it is read: out of history, where there is one, when nothing is said.",
     "phase": "Keys that are held for this time.",
     "hours": "The last so many hours, in buckets of ten minutes.",
     "minutes": "The last so many minutes; 60 when nothing is said.",
@@ -489,6 +502,10 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
         "metrics/{name}", "What ran of one class", _API.metrics_of, answer_types.MetricsJson, ("hours", "minutes")
     ),
     Endpoint("history", "What became of tracked jobs", _API.history, answer_types.RecordsJson, ("q", *_PAGED)),
+    Endpoint("days", "How many jobs ended, by day", day_answers.days, day_answers.DaysJson, ("source",)),
+    Endpoint(
+        "days/{day}", "What ended on a day", day_answers.one, day_answers.DayJson, ("ended", "job", "source", *_PAGED)
+    ),
     Endpoint("audit", "What people did", _API.audit, answer_types.AuditsJson, ("q", *_PAGED)),
     Endpoint("operations", "Bulk work, the newest first", _API.operations, OperationsJson, _PAGED),
     Endpoint("operations/{id}", "One operation", _API.operation, OperationJson),
