@@ -144,13 +144,16 @@ def _note_claims() -> None:
     """Know of each job when it was asked first whether it may start, and whether it had to wait."""
     ask = Claims._ask
 
-    def noted(self: Any, keyed: Any) -> Any:
-        ledger.write("asked", *(run.jid for run, *_ in keyed))
-        answers = ask(self, keyed)
-        parked = [run.jid for (run, *_), answer in zip(keyed, answers, strict=True) if answer.parked]
+    def noted(self: Any, asking: Any, behind: int) -> Any:
+        ledger.write("asked", *(one.run.jid for one in asking))
+        answers, drawn = ask(self, asking, behind)
+        parked = [one.run.jid for one, answer in zip(asking, answers, strict=True) if answer.parked and one.key.scope]
         if parked:
             ledger.write("parked", *parked)
-        return answers
+        late = len(drawn) + sum(answer.behind for answer in answers)
+        if late:
+            ledger.write("behind", late)
+        return answers, drawn
 
     Claims._ask = noted  # type: ignore[method-assign]
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from begun import begun
-from kinds import KINDS
+from kinds import KINDS, PLACES, lane_of
 from ledger import Ledger
 
-from henchman import App, Discard, Failure, JobTimeout, Kill, Snooze, current_job
+from henchman import App, Concurrent, Discard, Failure, JobTimeout, Kill, Leaky, Snooze, current_job
 from henchman.errors import BatchError, ServerAway, ServerError
 from henchman.worker import acker
 
@@ -83,6 +83,35 @@ def nap(key: str, seconds: float) -> None:
 async def anap(key: str, seconds: float) -> None:
     with acting(key):
         await asyncio.sleep(seconds)
+
+
+def lane(key: str, *_: object) -> int:
+    """Whose places of the limit "capped" a job takes."""
+    return lane_of(key)
+
+
+@app.job(name="capped", queue="slow", limits=[Concurrent("capped", PLACES, by=lane)])
+def capped(key: str, seconds: float) -> None:
+    with acting(key):
+        _sleep(seconds)
+
+
+@app.job(name="acapped", queue="fast", limits=[Concurrent("capped", PLACES, by=lane)])
+async def acapped(key: str, seconds: float) -> None:
+    with acting(key):
+        await asyncio.sleep(seconds)
+
+
+@app.job(name="paced", queue="fast", limits=[Leaky("paced", 20, per=1)])
+def paced(key: str) -> None:
+    with acting(key):
+        pass
+
+
+@app.job(name="pressed", queue="held", deadline=KINDS["pressed"].deadline)
+def pressed(key: str, seconds: float) -> None:
+    with acting(key):
+        _sleep(seconds)
 
 
 @app.job(name="flaky", queue="slow", retry=5, retry_in=1.0)

@@ -13,6 +13,7 @@ from batch_judge import BatchJudgement
 from hostile_attack import is_hostile
 from key_judge import KeyJudgement, OutboxJudgement
 from kinds import kind_of
+from limit_judge import LimitJudgement
 from ordered_judge import OrderedJudgement
 from past import NEVER, History, Job, Run
 from redis import Redis
@@ -75,6 +76,10 @@ class Judgement:
             for name, found in part.rules():
                 self._rule(name, found)
             self.facts |= part.facts()
+        limited = LimitJudgement(history, redis, dead, self._knowing)
+        for name, found in limited.rules():
+            self._rule(name, found)
+        self.facts |= limited.facts()
         self._rule("accepted jobs that did not reach their end", self._lost())
         self._rule("refused jobs that ran", (job.key for job in self._told("refused") if job.runs))
         self._rule("jobs that nobody pushed", self._unasked())
@@ -126,6 +131,7 @@ class Judgement:
                 not self._planned(job)
                 or self._planned(job) in ended
                 or (kind_of(job.key).may_not_run and job.unstarted)
+                or (kind_of(job.key).deadline and job.key in self._dead)
             ):
                 continue
             if self.history.batches.may_not_run(job.key):  # its status in the batch is judged there
@@ -235,6 +241,7 @@ class Judgement:
         apart = {job.key for job in self._unconfirmed}
         apart |= {key for key in wanted if self.history.batches.may_not_run(key)}
         apart |= {job.key for job in self.history.jobs.values() if self._may_have_failed(job)}
+        apart |= {job.key for job in self.history.jobs.values() if kind_of(job.key).deadline}  # see limit_judge.py
         for key in sorted(wanted - self._dead.keys() - apart):
             yield f"{key} is not there"
         for key, count in self._dead.items():
@@ -255,6 +262,7 @@ class Judgement:
         for job in self._must:
             kind, planned = kind_of(job.key), self._planned(job)
             failures = planned - 1 if kind.failures is None else kind.failures
+            failures = int(job.key in self._dead) if kind.deadline else failures
             low, high = planned, planned
             if job.key.startswith(STAGED_ANEW):
                 low = high = job.stagings()

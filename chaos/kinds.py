@@ -4,9 +4,29 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-__all__ = ["KEYED", "KINDS", "ORDERED", "PATIENCE", "QUEUES", "TOLD", "KeyedKind", "Kind", "OrderedKind", "kind_of"]
+__all__ = [
+    "KEYED",
+    "KINDS",
+    "LANES",
+    "ORDERED",
+    "PATIENCE",
+    "PLACES",
+    "QUEUES",
+    "TOLD",
+    "KeyedKind",
+    "Kind",
+    "OrderedKind",
+    "kind_of",
+    "lane_of",
+]
 
+PLACES, LANES = 3, 2  # of the limit "capped": for each lane
 QUEUES = ("fast", "slow", "held")  # "held" is paused now and then, so that jobs wait, expire and are cancelled in it
+
+
+def lane_of(key: str) -> int:
+    """Whose places of the limit "capped" a job takes."""
+    return int(key.rpartition("-")[2]) % LANES
 
 
 class Kind(NamedTuple):
@@ -20,6 +40,7 @@ class Kind(NamedTuple):
     status: str = "finished"  # of it in its batch, at the end
     may_not_run: bool = False  # it expires or is cancelled: then it ends without a run
     again: float = 0.0  # seconds that must lie between two attempts
+    deadline: float = 0.0  # seconds after its push: then it has ended, expired or dead
 
 
 KINDS: dict[str, Kind] = {
@@ -43,6 +64,10 @@ KINDS: dict[str, Kind] = {
     "dropper": Kind(2, status="cancelled"),
     "brief": Kind(3, may_not_run=True),
     "doomed": Kind(3, may_not_run=True),
+    "capped": Kind(3),  # jobs with limits: a place of three, for each of two lanes
+    "acapped": Kind(6),
+    "paced": Kind(2),  # at most 20 a second
+    "pressed": Kind(2, failures=None, may_not_run=True, deadline=2.0),
     "adder": Kind(0),  # in batches alone
     "mender": Kind(0, failures=1),  # killed by itself; fine when its batch is retried
     "called": Kind(0),  # the callbacks of batches: the server pushes them

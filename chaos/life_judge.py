@@ -17,7 +17,14 @@ _AFTER: Mapping[str, set[str]] = {
     "": {"enqueued", "scheduled", "blocked"},
     "blocked": {"enqueued", "scheduled", "cancelled", "expired", "error"},  # as what it waited for has ended
     "scheduled": {"enqueued", "cancelled", "expired"},
-    "enqueued": {"enqueued", "working", "retrying", "scheduled", *_ENDS},  # given back, it is enqueued once more
+    "enqueued": {
+        "enqueued",
+        "blocked",
+        "working",
+        "retrying",
+        "scheduled",
+        *_ENDS,
+    },  # by its limit; given back, it is enqueued once more
     "working": {"enqueued", "retrying", "scheduled", *_ENDS},
     "retrying": {"enqueued", "cancelled", "expired"},
     "error": {"enqueued"},

@@ -71,12 +71,18 @@ class Producer:
         chance = self._chance
         self._number += 1
         kind = chance.choices(list(KINDS), [one.weight for one in KINDS.values()])[0]
+        if kind == "pressed" and self.batch_name:  # nobody can say how it ends
+            kind = "tiny"
         key = f"{kind}-{self._name}-{self._number}"
         args: tuple[Any, ...] = (key,)
         using: dict[str, Any] = {}
         notes: list[str] = []
-        if kind in ("nap", "anap"):
+        if kind == "acapped":  # short: they start one after the other in one process
+            args += (chance.choice((0, 0.001, 0.004)),)
+        elif kind in ("nap", "anap", "capped"):
             args += (round(chance.uniform(0.01, 0.1), 3),)
+        elif kind == "pressed":
+            args += (round(chance.choice((0.02, 0.02, 0.5, 3.0)), 2),)
         elif kind in ("long", "along"):
             args += (round(chance.uniform(2, 7), 2),)
         elif kind == "flaky":
@@ -129,6 +135,8 @@ class Producer:
         push = self._next()
         if push.kind == "tiny" and self._chance.random() < 0.02:
             await self.bulk(BULK)
+        if push.kind == "acapped" and self._chance.random() < 0.2:  # some start behind others of their process
+            await self.bulk(BULK, "acapped", 0)
         await self._one(push)
         await self._ordered.now_and_then()
         return 1
@@ -173,18 +181,18 @@ class Producer:
     def _where(self) -> dict[str, Any]:
         return {} if self.batch is None else {"batch": self.batch}
 
-    async def bulk(self, many: int) -> None:
-        """Push so many tiny jobs at once."""
+    async def bulk(self, many: int, kind: str = "tiny", *more: Any) -> None:
+        """Push so many short jobs at once."""
         pushes = []
         for _ in range(many):
             self._number += 1
-            key = f"tiny-{self._name}-{self._number}"
-            pushes.append(Push(key, "tiny", (key,), {}, ()))
-        rows = [push.args for push in pushes]
+            key = f"{kind}-{self._name}-{self._number}"
+            pushes.append(Push(key, kind, (key, *more), {}, ()))
+        rows, job = [push.args for push in pushes], getattr(jobs, kind)
         if self._offset:
-            await self._told(pushes, lambda: jobs.tiny.using(**self._where()).aenqueue_many(rows))
+            await self._told(pushes, lambda: job.using(**self._where()).aenqueue_many(rows))
         else:
-            await self._told(pushes, lambda: at_once(jobs.tiny.using(**self._where()).enqueue_many, rows))
+            await self._told(pushes, lambda: at_once(job.using(**self._where()).enqueue_many, rows))
 
     async def _told(self, pushes: list[Push], send: Any) -> Any:
         for push in pushes if self.batch_name else ():

@@ -188,6 +188,41 @@ def test_the_judge_sees_harm_on_the_server(
     assert rule in judged()
 
 
+def test_the_judge_counts_places_and_what_is_left_of_them(
+    judged: Callable[..., dict[str, list[str]]], redis: Redis
+) -> None:
+    rule, keys = "limits: more ran at once than there are places", [f"capped-exact-{2 * one}" for one in range(10, 14)]
+    pushed = tuple(f"100.0 push {key}" for key in keys) + tuple(f"100.1 accepted {key}" for key in keys)
+    starts = tuple(f"100.{place + 2} start {key} 1 100.0 j{place}" for place, key in enumerate(keys))
+    ends = tuple(f"101.{place} end {key} 1 ok" for place, key in enumerate(keys))
+    assert rule in judged(*starts, *ends, attacks=pushed)
+    early = ("100.45 end capped-exact-20 1 ok", *ends[1:])
+    assert rule not in judged(*starts, *early, attacks=pushed), "the fourth began when the first had ended"
+    frozen = (*pushed, "131.0 window stopped 100.25 130.9 8")
+    assert rule not in judged(*starts, *ends, attacks=frozen), "what a zombie does does not count"
+    left = "limits: places left on the server"
+    assert left not in judged()
+    redis.hset("hm:slots:capped:0", "jid", "1 100")
+    assert left in judged()
+
+
+def test_the_judge_holds_jobs_to_their_deadlines(judged: Callable[..., dict[str, list[str]]], redis: Redis) -> None:
+    """Such a job runs in time, expires, or is dead because of its deadline."""
+    late, causes = "deadlines: started after its deadline", "deadlines: dead for another reason"
+    pushed = ("100.0 push pressed-exact-9", "100.1 accepted pressed-exact-9")
+    assert late in judged("102.3 start pressed-exact-9 1 100.0 p", attacks=pushed)
+    began = "101.0 start pressed-exact-9 1 100.0 p"
+    lost = "accepted jobs that did not reach their end"
+    assert lost in judged(began, attacks=pushed), "it was killed, and nobody knows how it ended"
+    assert lost not in judged(began, "102.5 expired pressed-exact-9", attacks=pushed)
+    dead = {"class": "pressed", "args": ["pressed-exact-9"], "error_cause": "deadline"}
+    redis.zadd("dead", {json.dumps(dead, separators=(",", ":")): 100.4})
+    found = judged(began, attacks=pushed)
+    assert not {lost, late, causes, "dead set"} & found.keys()
+    redis.zadd("dead", {json.dumps(dead | {"error_cause": "error"}, separators=(",", ":")): 100.4})
+    assert causes in judged(began, attacks=pushed)
+
+
 AGAINST_WILL = "ran although cancelled or expired"
 
 

@@ -30,6 +30,7 @@ __all__ = ["Claims", "Room", "Start", "declare_limits"]
 
 IGNORED = "it ignored its time-out"  # the cause of a death that a job with a key is charged with
 MOST_IGNORED = 3  # of such deaths; then it is dead, as after three crashes
+SHORT = 0.01  # seconds that a job takes: then others wait for its places here
 REFUSED = 30.0  # seconds until a job is tried again whose key the server refused
 
 
@@ -180,7 +181,8 @@ class Claims:
             pair = pairs.setdefault(unit.flight, len(pairs) + 1)
             conflict = "skip" if unit.job["hm"].get("conflict") == "skip" else "wait"
             member = run.batch_id or ("-" if run.tracked else "")
-            limited = limits_asked(unit.job, one.limits, behind, holds=held(one.limits)) if one.limits else ""
+            most = behind if run.compiled.cost is not None and run.compiled.cost < SHORT else 0
+            limited = limits_asked(unit.job, one.limits, most, holds=held(one.limits)) if one.limits else ""
             claimants.append(
                 Claimant(unit.payload, run.jid, key.name, pair, key.scope, key.phases, conflict, member, limited)
             )
