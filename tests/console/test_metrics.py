@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import re
 import time
 from typing import Any
@@ -49,6 +50,22 @@ def test_every_class_the_one_with_the_most_time_first(browser: Browser) -> None:
         assert f"2 jobs in {text}" in page.words
         assert f'href="/metrics/shop.sync?by={hours}"' in page.text
         assert "Percentiles are kept by the minute" in page.words
+
+
+def test_how_long_runs_took_over_time(browser: Browser) -> None:
+    page = browser.get("/metrics/shop.sync")
+    assert (
+        "95 % of the runs took < 2.5 s in the last 3 min in which any ended well, < 150 ms in the first." in page.words
+    )
+    assert page.text.count('class="cell"') == 2
+    assert "10 < 2.5 s < 2.5 s" in page.words
+    assert "90 < 150 ms < 150 ms" in page.words
+    assert "over time" not in browser.get("/metrics/shop.sync?by=24").words
+    [told] = json.loads(browser.get("/api/v1/metrics/shop.sync").text)["items"]
+    spread = [one for one in told["spread"] if one]
+    assert [sum(one) for one in spread] == [90, 10]
+    assert [sum(column) for column in zip(*spread, strict=True)] == told["histogram"]
+    assert json.loads(browser.get("/api/v1/metrics").text)["items"][0]["spread"] == []
 
 
 def test_one_class_before_and_after_a_deploy(browser: Browser) -> None:

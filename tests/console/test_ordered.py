@@ -76,7 +76,7 @@ def test_the_morgue_is_a_list_of_its_own_and_gives_back(browser: Browser, produc
     assert products.queue.find("dead-1").state == "waiting"
     assert "dead-1 waits again, due now" in browser.get(answer.headers["location"]).words
     assert "The morgue is empty." in browser.get("/ordered/products?by=morgue").words
-    again = browser.act("/ordered/products", "/ordered/products/dead-1/do/revive")
+    again = browser.act("/ordered/products/do/pause", "/ordered/products/dead-1/do/revive")
     assert again.status == 409
 
 
@@ -119,7 +119,7 @@ def test_what_runs_and_what_failed_are_lists_of_their_own(browser: Browser, prod
         failed = browser.get("/ordered/products?by=retry")
         assert "<i>the shop answers 422</i>" in failed.words
         assert "It failed 1 time; the next attempt is in" in browser.get("/ordered/products/p-05").words
-        late = browser.act("/ordered/products", "/ordered/products/held/do/kill")
+        late = browser.act("/ordered/products/do/pause", "/ordered/products/held/do/kill")
         assert late.status in (303, 409)
         products.go_on.set()
         until(lambda: "Nothing is in flight." in browser.get("/ordered/products?by=busy").words, "it has ended")
@@ -129,19 +129,19 @@ def test_the_acts_on_one_and_on_all(browser: Browser, products: Products) -> Non
     page = "/ordered/products"
     queue = products.queue
     for id, verb in (("p-01", "kill"), ("p-02", "delete"), ("p-01", "purge")):
-        assert browser.act(page, f"{page}/{id}/do/{verb}").status == 303
+        assert browser.act(f"{page}/do/pause", f"{page}/{id}/do/{verb}").status == 303
     assert queue.find("p-01").state == "absent"
     assert queue.find("p-02").state == "absent"
-    assert browser.act(page, f"{page}/do/pause").status == 303
+    assert browser.act(f"{page}/do/pause", f"{page}/do/pause").status == 303
     assert queue.paused()
-    assert browser.act(page, f"{page}/do/resume").status == 303
+    assert browser.act(f"{page}/do/pause", f"{page}/do/resume").status == 303
     assert not queue.paused()
     assert "All that lies in the morgue waits again" in browser.get(f"{page}/do/revive-all").words
     answer = browser.act(f"{page}/do/revive-all", f"{page}/do/revive-all")
     assert "1 id revived" in browser.get(answer.headers["location"]).words
     assert queue.stats().morgue_length == 0
     products.sync.push_many([{"id": "later", "payload": 1, "score": 1, "delay": 3600}])
-    assert browser.act(page, f"{page}/do/run-all").status == 303
+    assert browser.act(f"{page}/do/pause", f"{page}/do/run-all").status == 303
 
 
 @pytest.mark.parametrize("query", ["by=nope", "p=99", "q=%00", "q=" + "x" * 500, "by=morgue&p=9", "by=busy&p=4"])

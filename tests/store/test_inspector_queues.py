@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import re
 import time
+from datetime import timedelta
 
 import pytest
 
 from henchman import App
 from henchman.errors import ArgumentError
 from henchman.inspector.base import latency_of
+from henchman.inspector.pauses import why_paused
 from henchman.inspector.queue_page import Composition, look_at_queue
-from henchman.inspector.queues import PAGE, Queue, Queues, QueueState, why_paused
+from henchman.inspector.queues import PAGE, Queue, Queues, QueueState
 from henchman.store import jobs
 from henchman.store.call import run
-from henchman.store.queues import Pause
+from henchman.store.queues import Pause, pause
 from support.garbage import GARBAGE, HOSTILE, READABLE, fill, payload
 from support.store import Store
 
@@ -148,7 +150,7 @@ def test_a_pause_says_why_and_leaves_the_set_of_sidekiq_as_it_is(store: Store) -
     assert store.ask("SMEMBERS", store.keys.paused) in ([b"mail", b"ruby"], [b"ruby", b"mail"])
     assert (mail.paused, mail.pause.by, mail.pause.reason) == (True, "ana@host", "provider outage")
     assert abs(mail.pause.at - time.time()) < 60
-    assert (ruby.paused, ruby.to_json()["pause"]) == (True, {"since": None, "by": "", "reason": ""})
+    assert (ruby.paused, ruby.to_json()["pause"]) == (True, {"since": None, "by": "", "reason": "", "until": None})
     assert why_paused(mail.pause, mail.pause.at + 7200) == "by ana@host, 2 h ago: provider outage"
     assert why_paused(ruby.pause, 0) == "" == why_paused(None, 0)
     with pytest.raises(ArgumentError, match="the reason has 201 characters: say it in 200"):
@@ -159,7 +161,7 @@ def test_a_pause_says_why_and_leaves_the_set_of_sidekiq_as_it_is(store: Store) -
 
 def test_what_cannot_be_read_of_a_pause_is_no_reason_to_fail(store: Store) -> None:
     store.ask("SADD", store.keys.paused, "a", "b", "c")
-    store.ask("HSET", store.keys.pauses, "a", b"\xff{", "b", '{"at":"soon"}', "c", '{"reason":"x","until":7}')
+    store.ask("HSET", store.keys.pauses, "a", b"\xff{", "b", '{"at":"soon"}', "c", '{"reason":"x","till":7}')
     assert [one.pause for one in Queues(store).states()] == [Pause(), Pause(), Pause(reason="x")]
 
 
@@ -172,6 +174,38 @@ def test_the_note_of_a_pause_goes_when_another_hand_ends_it(store: Store) -> Non
     store.ask("SADD", store.keys.paused, "mail")
     [mail] = Queues(store).states()
     assert (mail.paused, mail.pause) == (True, Pause()), "a later pause is not told with the reason of an earlier one"
+
+
+def test_a_pause_ends_by_itself_at_its_time_and_others_stay(store: Store) -> None:
+    now = store.now()
+    store.run(pause(store.keys, "over", Pause(now - 60, "ana", "x", now - 0.001)))
+    store.run(pause(store.keys, "soon", Pause(now, "ana", "x", now + 3600)))
+    store.run(pause(store.keys, "open", Pause(now, "ana", "x")))
+    store.ask("SADD", store.keys.paused, "ruby", "wild")
+    store.ask("HSET", store.keys.pauses, "wild", '{"until":"soon"}')
+    store.run(jobs.due(store.keys, "me", 60_000, 10))
+    assert store.ask("SMEMBERS", store.keys.paused) != []
+    assert {one.name for one in Queues(store).states() if one.paused} == {"soon", "open", "ruby", "wild"}
+    assert sorted(store.ask("HKEYS", store.keys.pauses)) == [b"open", b"soon", b"wild"]
+
+
+def test_how_long_a_pause_lasts_is_noted_and_told(store: Store) -> None:
+    queue(store).pause("outage", by="ana", lasts=timedelta(minutes=30))
+    [mail] = Queues(store).states()
+    assert mail.pause is not None
+    assert mail.pause.at is not None
+    assert mail.pause.until == mail.pause.at + 1800
+    assert why_paused(mail.pause, mail.pause.at + 60) == "by ana, 1 min ago, 29 min to go: outage"
+    told = mail.to_json()["pause"]
+    assert told is not None
+    assert told["until"] is not None
+    queue(store).pause("for good")
+    [mail] = Queues(store).states()
+    assert mail.pause is not None
+    assert mail.pause.until is None, "the newest pause stands"
+    for wrong in (0, 4.9, 31 * 86_400, True, -1):
+        with pytest.raises(ArgumentError, match="from 5 seconds to 30 days"):
+            queue(store).pause(lasts=wrong)
 
 
 def test_a_sample_of_both_ends_tells_what_waits(store: Store) -> None:

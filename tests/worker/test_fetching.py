@@ -147,6 +147,23 @@ def test_a_pause_by_another_hand_holds_at_the_next_look_of_the_stager(
         assert redis.hget("hm:clock", "paused") == b"{}"
 
 
+def test_work_goes_on_when_the_time_of_a_pause_is_over(
+    redis: Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watcher, "BLOCK", 600.0)
+    app = App(redis_url=redis_url, heartbeat=60)
+    ran, jobs = noting(app, "default", "other")
+    with working(app) as launcher:
+        until(lambda: launcher.watcher.armed == 2, "both are watched")
+        app.connections.run(pause(app.keys, "default", Pause(time.time(), "ana", "outage", time.time() + 2)))
+        until(lambda: launcher.watcher.armed == 1, "no longer watched", 5)
+        jobs["default"].enqueue(1)  # type: ignore[attr-defined]
+        jobs["other"].enqueue(2)  # type: ignore[attr-defined]
+        until(lambda: ran == [("other", 2)], "the other queue goes on")
+        until(lambda: ran == [("other", 2), ("default", 1)], "its time is over, it runs", 8)
+    assert (redis.exists("paused"), redis.exists("hm:pauses")) == (0, 0)
+
+
 @pytest.mark.alone("it measures milliseconds")
 def test_a_plain_lpush_wakes_an_idle_worker(redis: Redis, redis_url: str) -> None:
     app = App(redis_url=redis_url)

@@ -11,7 +11,18 @@ import click
 from rich.console import RenderableType
 from rich.text import Text
 
-from henchman.cli.session import Session, ShowGroup, as_json, caller, command, confirmed, server_options, why
+from henchman.cli.session import (
+    Session,
+    ShowGroup,
+    as_json,
+    caller,
+    command,
+    confirmed,
+    for_so_long,
+    how_long,
+    server_options,
+    why,
+)
 from henchman.cli.show import (
     Table,
     ago,
@@ -212,9 +223,10 @@ def tell(kind: JobKind, done: str, acted: Acted, *, named: bool = False, leave: 
 @command(ordered, help=_KIND.verbs["pause"].help)
 @click.argument("name")
 @why
-def pause(session: Session, name: str, reason: str) -> None:
-    _known(session, name).pause(reason, by=caller())
-    say(f"{name} is paused; what runs goes on. Undo: henchman ordered unpause {name}")
+@how_long
+def pause(session: Session, name: str, reason: str, lasts: float | None) -> None:
+    _known(session, name).pause(reason, by=caller(), lasts=lasts)
+    say(f"{name} is paused{for_so_long(lasts)}; what runs goes on. Undo: henchman ordered unpause {name}")
 
 
 @command(ordered, help=_KIND.verbs["unpause"].help)

@@ -22,7 +22,9 @@ from henchman.cli.session import (
     caller,
     command,
     confirmed,
+    for_so_long,
     group,
+    how_long,
     the_one,
     why,
     yes,
@@ -32,7 +34,8 @@ from henchman.errors import HenchmanError
 from henchman.inspector.base import Entry
 from henchman.inspector.ordered import OrderedQueue, all_ordered_stats
 from henchman.inspector.ordered_id import OrderedStats
-from henchman.inspector.queues import Queue, QueueList, Queues, QueueState, list_queues, why_paused
+from henchman.inspector.pauses import why_paused
+from henchman.inspector.queues import Queue, QueueList, Queues, QueueState, list_queues
 from henchman.inspector.sets import JobSet, SetName
 from henchman.inspector.tenants import TenantList
 from henchman.inspector.verbs import KINDS, Verb
@@ -91,13 +94,14 @@ def _lines(plain: QueueList, ordered: list[OrderedStats], first: int, match: str
 @command(queues, help=KINDS["queues"].verbs["pause"].help)
 @click.argument("name")
 @why
-def pause(session: Session, name: str, reason: str) -> None:
+@how_long
+def pause(session: Session, name: str, reason: str, lasts: float | None) -> None:
     queue, plain = _known(session, name)
-    queue.pause(reason, by=caller())
+    queue.pause(reason, by=caller(), lasts=lasts)
     names = plain.names()
     known = name in names or isinstance(queue, OrderedQueue)
     unknown = "" if known else f" (nothing was pushed to it yet{did_you_mean(name, names)})"
-    say(f"{name} is paused{unknown}; what runs goes on. Undo: henchman queues unpause {name}")
+    say(f"{name} is paused{for_so_long(lasts)}{unknown}; what runs goes on. Undo: henchman queues unpause {name}")
 
 
 @command(queues, help=KINDS["queues"].verbs["unpause"].help)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import getpass
 import os
+import re
 import socket
 import sys
 from collections.abc import Callable, Iterable
@@ -20,13 +21,14 @@ from henchman.embedded.folder import data_bytes
 from henchman.embedded.server import EmbeddedServer
 from henchman.errors import ConfigError, HenchmanError
 from henchman.inspector.base import Mask, mask_all
+from henchman.kernel.figures import span
 from henchman.kernel.text import did_you_mean, mask_url, visible
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.supervisor.load import load_app
 
 __all__ = ["NOTHING_RUNS", "Group", "NothingRuns", "Session", "ShowGroup", "as_json", "command", "confirmed", "group"]
-__all__ += ["caller", "server_options", "settings_of", "why", "yes"]
+__all__ += ["caller", "for_so_long", "how_long", "server_options", "settings_of", "why", "yes"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 Function = Callable[..., None]
@@ -73,6 +75,27 @@ as_json = click.option("--json", "as_json", is_flag=True, help="As one JSON docu
 yes = click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 why = click.option(
     "--reason", metavar="TEXT", default="", help="Why: lists, pages and findings show it, and who said it."
+)
+
+
+_LENGTH = re.compile(r"([1-9][0-9]{0,6})([smhd])")
+_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float | None:
+    found = _LENGTH.fullmatch(value)
+    if value and found is None:
+        raise click.BadParameter(f"{value!r} is no time: say 90s, 30m, 2h or 7d")
+    return int(found[1]) * _UNITS[found[2]] if found else None
+
+
+def for_so_long(seconds: float | None) -> str:
+    """`` for 30 min``; empty for None."""
+    return f" for {span(seconds)}" if seconds else ""
+
+
+how_long = click.option(
+    "--for", "lasts", metavar="TIME", default="", callback=_seconds, help="It ends by itself after 90s, 30m, 2h or 7d."
 )
 
 

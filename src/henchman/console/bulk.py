@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from henchman.client.runtime import Runtime
 from henchman.console.pages import Query, Screen, View
@@ -24,6 +24,8 @@ __all__ = ["BulkActs", "moment_of"]
 _SAMPLES: Final = 3
 _RATES: Final = (0, 10, 100, 1000)  # jobs a second that a form offers
 _DELAYS: Final = (600, 3600, 6 * 3600, 86400)  # seconds that a form offers
+_OVER: Final = (600, 300, 1800, 3600, 4 * 3600)  # seconds over which a form offers to spread
+_FIELDS: Final[Mapping[Act, dict[str, tuple[int, ...]]]] = {"reschedule": {"delay": _DELAYS}, "spread": {"over": _OVER}}
 _WORDS: Final[Mapping[Place, tuple[str, str]]] = {
     "retries": ("retry", "retries"),
     "scheduled": ("scheduled job", ""),
@@ -37,11 +39,12 @@ _VERBS: Final[Mapping[Act, tuple[str, str]]] = {
     "kill": ("Kill all…", "to be killed"),
     "delete": ("Delete all…", "to be deleted"),
     "reschedule": ("Reschedule all…", "to run later"),
+    "spread": ("Spread all…", "to be spread over the minutes that you choose"),
     "cancel": ("Cancel all…", "to be cancelled"),
 }
 _OF: Final[Mapping[Place, tuple[Act, ...]]] = {
-    "retries": ("retry", "kill", "delete", "reschedule"),
-    "scheduled": ("retry", "delete", "reschedule"),
+    "retries": ("retry", "kill", "delete", "reschedule", "spread"),
+    "scheduled": ("retry", "delete", "reschedule", "spread"),
     "dead": ("retry", "delete"),
 }
 _UNDO: Final = f"For {UNDO_FOR / 60:.0f} minutes after its end it can be undone, as far as"
@@ -55,6 +58,7 @@ _BACK: Final[Mapping[Act, str]] = {
     "kill": f"{_UNDO} a job is still dead.",
     "delete": f"{_UNDO} no batch or key hangs on a job.",
     "reschedule": f"{_UNDO} a job still waits.",
+    "spread": f"None runs before its time. {_UNDO} a job still waits.",
     "cancel": "That cannot be undone.",
 }
 
@@ -86,6 +90,8 @@ class BulkActs:
         return found | {
             ("queues", "clear"): self._deed("delete", "queues", "Clear…"),
             ("queues", "delete-found"): self._deed("delete", "queues"),
+            ("retries", "spread"): self._spread("retries"),
+            ("scheduled", "spread"): self._spread("scheduled"),
             ("errors", "retry"): self._deed("retry", "errors", "Retry these…"),
             ("errors", "delete"): self._deed("delete", "errors", "Delete these…"),
             ("batches", "retry"): self._on_batch("retry", "Retry failed…"),
@@ -125,6 +131,8 @@ class BulkActs:
             moment = (order.form.get("moment", "") if order else "") or str(int(time.time()))
             frozen = moment_of(moment if place == "queues" else more)
             text = more if place == "queues" else "" if named else name
+            if act == "spread":
+                return asked.to_spread(self._runtime, place, text, frozen, _chosen(order, "over", _OVER))
             to = time.time() + _chosen(order, "delay", _DELAYS) if act == "reschedule" else None
             return Wish(act, place, text, frozen, name if named else "", to, _chosen(order, "rate", _RATES))
 
@@ -137,10 +145,19 @@ class BulkActs:
             self.wake(now=True)
             return number, f"Operation {number} has begun: it goes on when this page is closed"
 
-        fields = {"rate": _RATES} | ({"delay": _DELAYS} if act == "reschedule" else {})
+        fields = {"rate": _RATES} | _FIELDS.get(act, {})
         back = "one" if place == "queues" and title else "list" if named else ""
         said = _VERBS[act][0]
         return Deed(title or said, "", None, back, lambda *names: self._plan(wish(*names)), begin, fields)
+
+    def _spread(self, place: Place) -> Deed:
+        """All of a set, as of a moment; else what a search finds."""
+        found: Any = self._deed("spread", place)
+
+        def begin(order: Order, moment: str) -> tuple[str, str]:
+            return found.begin(order, "", moment)  # type: ignore[no-any-return]
+
+        return Deed("Spread…", "", None, "", lambda moment: found.plan("", moment), begin, found.fields)
 
     def _on_batch(self, act: BatchAct, title: str) -> Deed:
         def begin(order: Order, batch: str) -> tuple[str, str]:

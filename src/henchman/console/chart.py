@@ -6,12 +6,29 @@ import math
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from henchman.inspector.metrics import ClassMetrics, Deploy, Metrics
+from henchman.inspector.due import DueTimes
+from henchman.inspector.metrics import ClassMetrics, Deploy, Metrics, percentile
+from henchman.store.metrics import LIMITS
 from henchman.store.queues import Level
 
-__all__ = ["Bar", "Chart", "Spark", "chart", "pace", "rate", "spark"]
+__all__ = [
+    "Bar",
+    "Chart",
+    "DueBar",
+    "DueChart",
+    "HeatMap",
+    "Spark",
+    "chart",
+    "due_chart",
+    "heat_map",
+    "pace",
+    "rate",
+    "spark",
+]
 
 _STEP: Final = 10  # units of a picture that a bar and its gap take
+_HEAT: Final = 3  # buckets of a column of a heat map
+_CELL, _ROW = 40, 16  # units of a picture that a cell of it takes
 _MOST: Final = 72  # bars of one picture
 
 
@@ -69,6 +86,102 @@ def pace(levels: Sequence[Level], name: str, size: int, at: float) -> float | No
     where it drains; None where less than a minute of it is known."""
     past = [one for one in levels if 60 <= at - one.at < 600 and name in one.sizes]
     return (size - past[-1].sizes[name]) / (at - past[-1].at) if past else None
+
+
+class HeatCell(NamedTuple):
+    """A cell: place in units of the picture, its share of the runs of its column, and how many runs it stands for."""
+
+    x: int
+    y: int
+    share: float
+    many: int
+
+
+class HeatColumn(NamedTuple):
+    """A column: when it begins (Unix seconds), runs that ended well; below how many ms half and 95 of 100 stayed."""
+
+    at: float
+    many: int
+    half: float | None
+    most: float | None
+
+
+class HeatMap(NamedTuple):
+    """How long runs took over time: a column for each ``step`` seconds, a row for each counter of a histogram, the
+    longest on top; ``limits``: the ms below which the runs of each row stayed, with the place of its name."""
+
+    cells: Sequence[HeatCell]
+    columns: Sequence[HeatColumn]
+    limits: Sequence[tuple[int, float]]
+    deploys: Sequence[tuple[float, Deploy]]
+    width: int
+    height: int
+    step: int
+
+
+def heat_map(found: Metrics, one: ClassMetrics) -> HeatMap | None:
+    """The picture of a class whose histograms are known bucket by bucket; None where no run ended well."""
+    sums = [_summed(one.spread[at : at + _HEAT]) for at in range(0, len(one.spread), _HEAT)]
+    used = [row for counts in sums for row, many in enumerate(counts) if many]
+    if not used:
+        return None
+    low, high, cells = min(used), max(used), list[HeatCell]()
+    for column, counts in enumerate(sums):
+        whole = max(sum(counts), 1)
+        for row, many in enumerate(counts):
+            if many:
+                cells.append(HeatCell(_CELL * column, _ROW * (high - row), round(many / whole, 2), many))
+    starts = found.buckets[::_HEAT]
+    columns = [
+        HeatColumn(at, sum(counts), percentile(counts, 0.5), percentile(counts, 0.95))
+        for at, counts in zip(starts, sums, strict=True)
+    ]
+    limits = [*map(float, LIMITS), math.inf]
+    names = [(_ROW * (high - row), limits[row]) for row in range(low, high + 1)]
+    step = found.step * _HEAT
+    deploys = [(round((mark.at - found.buckets[0]) / step * _CELL, 1), mark) for mark in found.deploys]
+    return HeatMap(cells, columns, names, deploys, _CELL * len(sums), _ROW * (high - low + 1), step)
+
+
+def _summed(some: Sequence[tuple[int, ...] | None]) -> list[int]:
+    known = [one for one in some if one is not None]
+    return [sum(column) for column in zip(*known, strict=True)] or [0] * (len(LIMITS) + 1)
+
+
+class DueBar(NamedTuple):
+    """A bar of what falls due: place and height in units of the picture, how many, from when on (Unix seconds)."""
+
+    x: int
+    height: float
+    many: int
+    at: float
+    is_peak: bool
+
+
+class DueChart(NamedTuple):
+    """When jobs fall due: a picture ``width`` units wide, and what it is of."""
+
+    bars: Sequence[DueBar]
+    width: int
+    of: DueTimes
+
+    @property
+    def total(self) -> int:
+        """How many jobs are in the picture."""
+        return sum(self.of.counts)
+
+
+def due_chart(found: DueTimes, height: int = 56) -> DueChart | None:
+    """The picture; None where nothing is due, now or later."""
+    if not (found.overdue or found.later or any(found.counts)):
+        return None
+    scale, peak = height / max(1, *found.counts), found.peak
+    starts = [found.since + found.step * number for number in range(len(found.counts))]
+    bars = [
+        DueBar(_STEP * number, _tall(many, scale), many, at, peak is not None and at == peak.at)
+        for number, (many, at) in enumerate(zip(found.counts, starts, strict=True))
+    ]
+    return DueChart(bars, _STEP * len(bars), found)
 
 
 def _tall(many: int, scale: float) -> float:

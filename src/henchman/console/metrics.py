@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.chart import Spark, chart, spark
+from henchman.console.chart import Spark, chart, heat_map, spark
 from henchman.console.pages import Query, Screen, View
 from henchman.inspector.metrics import ClassMetrics, Metrics, Point, metrics
 from henchman.kernel.figures import span
@@ -100,6 +100,8 @@ class MetricsPages:
             "one": None if known is None else _row(known),
             "chart": chart(found, found.classes),
             "steps": [] if known is None else _steps(known),
+            "heat": None if known is None else heat_map(found, known),
+            "below": _below,
             "slices": [] if known is None else _slices(found, known.points),
             "ranges": _RANGES,
             "by": hours,

@@ -14,8 +14,10 @@ from henchman.inspector.ordered_id import OrderedId, OrderedStats
 from henchman.inspector.sets import Acted
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, visible
-from henchman.oncall.deeds import Deed, Missing, said_of_one
-from henchman.store.call import run
+from henchman.oncall import deeds
+from henchman.oncall.deeds import NOBODY, PAUSE, PAUSE_FIELDS, Deed, Missing, paused_by, said_of_one
+from henchman.store.call import ask, run
+from henchman.store.queues import pauses
 
 __all__ = ["OrderedPages", "why"]
 
@@ -45,7 +47,7 @@ class OrderedPages:
         self._queues = OrderedQueues(runtime)
         self.views: Mapping[tuple[str, int], View] = {("ordered", 1): self.queue, ("ordered", 2): self.id}
         self.deeds: Mapping[tuple[str, str], Deed] = {
-            ("ordered", "pause"): Deed("Pause", "", self._pause),
+            ("ordered", "pause"): Deed("Pause…", PAUSE, self._pause, "one", asks="Reason", fields=PAUSE_FIELDS),
             ("ordered", "resume"): Deed("Resume", "", self._resume),
             ("ordered", "run-all"): Deed(
                 "Run all now…",
@@ -80,6 +82,8 @@ class OrderedPages:
         by = query.word("by", *_TABS)
         rows = self._found(name, by, query.search) if query.search else self._page(queue, stats, by, query)
         facts: dict[str, Any] = {"name": name, "stats": stats, "by": by, "tabs": _TABS, "found": rows}
+        paused = run(self._runtime.connections, ask(pauses(self._runtime.keys))) if stats.paused else {}
+        facts["pause"] = paused.get(name)
         return Screen("ordered_queue.html", facts | ({} if query.search else {"total": rows.total}))
 
     def _queue(self, name: str) -> tuple[OrderedQueue, OrderedStats]:
@@ -115,9 +119,8 @@ class OrderedPages:
 
     # ---- acts
 
-    def _pause(self, name: str) -> str:
-        self._queues[name].pause()
-        return f"{visible(name)} is paused: what runs goes on, and nothing starts"
+    def _pause(self, name: str, *, order: deeds.Order = NOBODY) -> str:
+        return paused_by(self._queues[name], order)
 
     def _resume(self, name: str) -> str:
         self._queues[name].unpause()

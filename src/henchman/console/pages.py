@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.chart import chart, pace, rate, spark
+from henchman.console.chart import chart, due_chart, pace, rate, spark
 from henchman.console.render import Links
 from henchman.console.snapshot import Snapshot
 from henchman.cron.registry import some_states as some_crons
@@ -18,6 +18,7 @@ from henchman.inspector import metrics as figures
 from henchman.inspector.audit import AuditEntry, audited
 from henchman.inspector.base import FURTHEST, Entry, checked_name
 from henchman.inspector.doctor import examine
+from henchman.inspector.due import due_times, span_of
 from henchman.inspector.filters import FIELDS, Facets, entry_filter, facets
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.processes import Fleet, Work, look_at_fleet
@@ -320,13 +321,18 @@ class Screens:
         query.unless_said(_JOBS)
         title, empty = _TITLES[which]
         keys, mask, config = self._runtime.keys, self._runtime.registry.mask, self._runtime.config
+        due, span = None, span_of(query.word("by"))
         if query.search:
             rows = self._found(which, query)
         else:
+            now = self._runtime.clock.now()
             page = look_at_set(keys, which, query.first, query.rows, mask)
-            rows = EntryRows(*run(self._runtime.connections, page))
+            looks = (page,) if which == "dead" else (page, due_times(keys, key_of_set(keys, which), now, span))
+            found, *more = run(self._runtime.connections, side_by_side(*looks))
+            rows, due = EntryRows(*found), next(iter(more), None)
         counted = self._facets[which].get() if rows.total or query.search else None
         facts: dict[str, Any] = {"which": which, "title": title, "empty": empty, "rows": rows, "verbs": _VERBS[which]}
+        facts |= {"due": due and due_chart(due), "by": span}
         facts |= {"counted": counted, "facets": _facet_rows(counted, query.search) if counted else []}
         return Screen("set.html", facts | {"kept": (config.dead_max, config.dead_timeout) if which == "dead" else None})
 

@@ -23,7 +23,7 @@ from henchman.console.trace import folded
 from henchman.inspector.base import argument_text
 from henchman.inspector.blocked import Blocker
 from henchman.inspector.obstacles import Obstacle
-from henchman.inspector.queues import why_paused
+from henchman.inspector.pauses import why_paused
 from henchman.kernel.figures import figure, since, size, span, utc
 from henchman.kernel.text import shorten, visible
 from henchman.wire import times

@@ -18,6 +18,7 @@ from henchman.inspector.days import sizes_of_days
 from henchman.inspector.limits import waited_for
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
+from henchman.kernel.figures import utc
 from henchman.kernel.text import count, shorten, visible
 from henchman.store import fair, history, leases, ordered_people, queues
 from henchman.store.call import (
@@ -278,15 +279,15 @@ class _Server:
 
     def paused_queues(self) -> Procedure[Diagnosis]:
         try:
-            names: set[str] = yield queues.paused(self._keys)
+            found: dict[str, queues.Pause] = yield queues.pauses(self._keys)
         except ServerAway:
             raise
         except ServerError as error:
             return _unreadable(error, self._keys.paused)
-        if not names:
+        if not found:
             return Diagnosis("ok", "none")
-        text = f"{_listed(sorted(names))}: nothing starts from there"
-        return Diagnosis("warn", text, "henchman queues unpause NAME")
+        names = [f"{name} (until {utc(found[name].until)})" if found[name].until else name for name in sorted(found)]
+        return Diagnosis("warn", f"{_listed(names)}: nothing starts from there", "henchman queues unpause NAME")
 
     def blocked_jobs(self, most: int) -> Procedure[Diagnosis]:
         """Jobs that wait for one that will not succeed by itself, or for very long."""

@@ -48,6 +48,7 @@ __all__ = [
     "mark_deploy",
     "metrics",
     "overview",
+    "percentile",
     "rates",
     "unmark_deploy",
     "usual_times",
@@ -72,7 +73,8 @@ class Point:
 @dataclass(frozen=True, slots=True)
 class ClassMetrics:
     """One class: totals, a point for each bucket, and the 26 counters of its histogram, None where there is none.
-    ``causes``: how many of the failed ones for another cause than an error, "timeout": 3."""
+    ``causes``: how many of the failed ones for another cause than an error, "timeout": 3; ``spread``: the histogram of
+    each bucket, where it was asked for."""
 
     name: str
     processed: int
@@ -81,6 +83,7 @@ class ClassMetrics:
     points: tuple[Point, ...]
     histogram: tuple[int, ...] | None
     causes: Mapping[str, int] = field(default_factory=dict)
+    spread: tuple[tuple[int, ...] | None, ...] = ()
 
     @property
     def mean_ms(self) -> float | None:
@@ -93,10 +96,10 @@ class ClassMetrics:
 
         ``math.inf`` beyond the last limit (335 s); None without a histogram.
         """
-        return None if self.histogram is None else _percentile(self.histogram, share)
+        return None if self.histogram is None else percentile(self.histogram, share)
 
 
-def _percentile(histogram: Sequence[int], share: float) -> float | None:
+def percentile(histogram: Sequence[int], share: float) -> float | None:
     """The limit of the counter, in ms, below which ``share`` of what a histogram counts stayed."""
     if not any(histogram):
         return None
@@ -138,7 +141,7 @@ def usual_times(keys: Keys, names: Iterable[str]) -> Procedure[Mapping[str, Usua
     totals: list[Counted] = yield calls.totals(keys, [calls.metric_name(one) for one in wanted])
     found = {}
     for name, one in zip(wanted, totals, strict=True):
-        half, most = _percentile(one.histogram, 0.5), _percentile(one.histogram, 0.95)
+        half, most = percentile(one.histogram, 0.5), percentile(one.histogram, 0.95)
         if half is not None and most is not None:
             found[name] = UsualTime(half / 1000, most / 1000, one.ms / max(one.processed - one.failed, 1) / 1000)
     return found
@@ -187,7 +190,8 @@ def metrics(
     classes = sorted((_summed(one, found) for one in names), key=lambda one: (-one.ms, -one.processed, one.name))
     if step == 60:
         many = len(classes) if detailed is None else detailed
-        classes = [*(yield from _with_histograms(keys, moments, classes[:many])), *classes[many:]]
+        each = name is not None
+        classes = [*(yield from _with_histograms(keys, moments, classes[:many], each=each)), *classes[many:]]
     return Metrics(step, buckets, tuple(classes), tuple(deploys))
 
 
@@ -254,25 +258,32 @@ def _summed(name: str, found: Sequence[dict[str, Counted]]) -> ClassMetrics:
 
 
 def _with_histograms(
-    keys: Keys, moments: Sequence[dt.datetime], classes: Sequence[ClassMetrics]
+    keys: Keys, moments: Sequence[dt.datetime], classes: Sequence[ClassMetrics], *, each: bool
 ) -> Procedure[list[ClassMetrics]]:
-    """The classes with their histograms, read only for minutes in which something succeeded."""
+    """The classes with their histograms, read only for minutes in which something succeeded; ``each``: those of the
+    minutes too."""
     wanted = [
-        (index, form(one.name, moment))
+        ((index, place), form(one.name, moment))
         for index, one in enumerate(classes)
-        for moment, point in zip(moments, one.points, strict=True)
+        for place, (moment, point) in enumerate(zip(moments, one.points, strict=True))
         if point.processed > point.failed
         for form in (keys.histogram, keys.histogram7)
     ][: HISTOGRAMS_MOST // 2 * 2]
     sums: dict[int, list[int]] = {}
+    spread: dict[tuple[int, int], tuple[int, ...]] = {}
     pages = [[key for _, key in wanted[start : start + _PAGE]] for start in range(0, len(wanted), _PAGE)]
     read = [one for page in (yield from side_by_side(*map(ask, map(calls.histograms, pages)))) for one in page]
     for i in range(0, len(wanted), 2):
         better = max((one for one in read[i : i + 2] if one is not None), key=sum, default=None)
         if better is not None:
-            old = sums.get(wanted[i][0], [0] * len(better))
-            sums[wanted[i][0]] = [a + b for a, b in zip(old, better, strict=True)]
-    return [replace(one, histogram=tuple(sums[i]) if i in sums else None) for i, one in enumerate(classes)]
+            index, place = wanted[i][0]
+            old = sums.get(index, [0] * len(better))
+            sums[index] = [a + b for a, b in zip(old, better, strict=True)]
+            spread[index, place] = tuple(better)
+    found = [replace(one, histogram=tuple(sums[i]) if i in sums else None) for i, one in enumerate(classes)]
+    if not each:
+        return found
+    return [replace(one, spread=tuple(spread.get((i, n)) for n in range(len(moments)))) for i, one in enumerate(found)]
 
 
 def mark_deploy(

@@ -10,8 +10,8 @@ from typing import NamedTuple
 from henchman.inspector.base import Mask
 from henchman.inspector.blocked import Blocker, find_blocked
 from henchman.inspector.jobs import JobStatus
+from henchman.inspector.pauses import why_paused
 from henchman.inspector.processes import ALIVE, QueueService, Work, process_state, who_serves
-from henchman.inspector.queues import why_paused
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, shorten, visible
 from henchman.store import fair, leases, ordered_people, queues

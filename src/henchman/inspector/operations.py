@@ -8,6 +8,7 @@ begins anew, and does not meet again what was done.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Any, Final, Literal, NamedTuple, TypedDict
@@ -17,10 +18,12 @@ import msgspec
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry, checked_name
+from henchman.inspector.due import peak_of, spread_time
 from henchman.inspector.errors import STANDS_IN, jobs_of
 from henchman.inspector.filters import entry_filter
 from henchman.inspector.queues import Queue
 from henchman.inspector.sets import JobSet
+from henchman.kernel.figures import span
 from henchman.kernel.text import count, shorten
 from henchman.store import operations as store
 from henchman.store.call import Procedure
@@ -40,16 +43,16 @@ __all__ = [
     "Place",
     "Wish",
 ]
-__all__ += ["abort", "begin", "operation", "operations", "resume", "sources", "undo", "write_down"]
+__all__ += ["abort", "begin", "operation", "operations", "resume", "sources", "to_spread", "undo", "write_down"]
 
 COUNTED: Final = 20_000  # jobs that a plan counts
 _LONGEST: Final = 500
-Act = Literal["retry", "kill", "delete", "reschedule", "cancel"]
+Act = Literal["retry", "kill", "delete", "reschedule", "spread", "cancel"]
 Place = Literal["retries", "scheduled", "dead", "queues", "errors", "batches"]
 State = Literal["running", "aborted", "done", "failed", "undoing", "undone"]
 _ALLOWED: Final[dict[Place, tuple[Act, ...]]] = {
-    "retries": ("retry", "kill", "delete", "reschedule"),
-    "scheduled": ("retry", "delete", "reschedule"),
+    "retries": ("retry", "kill", "delete", "reschedule", "spread"),
+    "scheduled": ("retry", "delete", "reschedule", "spread"),
     "dead": ("retry", "delete"),
     "queues": ("delete",),
     "errors": ("retry", "delete"),
@@ -61,9 +64,9 @@ _ENDED: Final = ("done", "aborted", "failed")
 
 class Wish(msgspec.Struct, frozen=True):
     """What is to be done: ``act`` on the jobs of ``place`` that hold ``text`` ("": all of them), that were there at the
-    Unix time ``frozen``. ``name``: the queue, the error group, or the batch. ``to``: the Unix time of a reschedule.
-    ``rate``: jobs a second at most; 0: as fast as possible. ``planned``: how many were counted; ``more``: there may be
-    more."""
+    Unix time ``frozen``. ``name``: the queue, the error group, or the batch. ``to``: the Unix time of a reschedule, or
+    from which on jobs are spread ``over`` so many seconds. ``rate``: jobs a second at most; 0: as fast as possible.
+    ``planned``: how many were counted; ``more``: there may be more."""
 
     act: Act
     place: Place
@@ -74,6 +77,7 @@ class Wish(msgspec.Struct, frozen=True):
     rate: float = 0.0
     planned: int = 0
     more: bool = False
+    over: float = 0.0
 
     @property
     def filter(self) -> str:
@@ -206,6 +210,7 @@ class Operation(NamedTuple):
     def result(self) -> str:
         """What became of it, as a sentence."""
         done = {"retry": "put into their queues", "kill": "killed", "delete": "deleted", "reschedule": "rescheduled"}
+        done["spread"] = f"spread over {span(self.wish.over)}"
         done["cancel"] = "taken out of their set; what waits in queues ends when it is fetched"
         parts = [f"{count(self.done, 'job')} {done[self.wish.act]}"]
         parts += [f"{self.gone:,} had gone already"] if self.gone else []
@@ -275,8 +280,8 @@ def sources(runtime: Runtime, wish: Wish) -> list[Matches]:
     """What an operation concerns that is there now. ArgumentError for what makes no sense."""
     if wish.act not in _ALLOWED.get(wish.place, ()):
         raise ArgumentError(f"{wish.act} of {wish.place} is no operation: {', '.join(_ALLOWED.get(wish.place, ()))}")
-    if wish.act == "reschedule" and wish.to is None:
-        raise ArgumentError("reschedule needs a time: to, in Unix seconds")
+    if wish.act in ("reschedule", "spread") and wish.to is None:
+        raise ArgumentError(f"{wish.act} needs a time: to, in Unix seconds")
     if wish.place == "queues":
         queue = Queue(runtime, checked_name(wish.name))
         return [Matches(queue, queue.matching(wish.text, _pushed_before(wish.frozen)))]
@@ -297,8 +302,17 @@ def _of_set(jobs: JobSet, wish: Wish) -> Iterator[Entry]:
     for one in jobs.matching(wish.text) if wish.text else jobs.between():
         times_of = [at for name in _SINCE[jobs.which] if (at := one.time(name)) is not None]
         since = times_of[0] if times_of else (one.score or 0.0) if jobs.which == "dead" else 0.0
-        if since <= wish.frozen and not (wish.act == "reschedule" and one.score == wish.to):
+        if since <= wish.frozen and _has_to_move(one, wish):
             yield one
+
+
+def _has_to_move(one: Entry, wish: Wish) -> bool:
+    """Whether the time of an entry is one that the operation changes: not one that it gave. What is spread never runs
+    before its time, and what is due before the others is left alone."""
+    if wish.act == "spread":
+        first = wish.to if wish.to is not None and wish.to > wish.frozen else -math.inf
+        return first <= (one.score or 0.0) < spread_time(one, wish.to or 0.0, wish.over)
+    return not (wish.act == "reschedule" and one.score == wish.to)
 
 
 def _pushed_before(moment: float) -> Callable[[Entry], bool]:
@@ -307,6 +321,15 @@ def _pushed_before(moment: float) -> Callable[[Entry], bool]:
         return at is None or at <= moment
 
     return fits
+
+
+def to_spread(runtime: Runtime, place: Place, text: str, frozen: float, over: float) -> Wish:
+    """The wish to spread the jobs of a set that hold ``text`` over so many seconds, from the fullest minute on."""
+    if place != "retries" and place != "scheduled":
+        raise ArgumentError(f"jobs of {place} have no time: nothing is to be spread")
+    jobs = JobSet(runtime, place)
+    since = peak_of(jobs.matching(text) if text else jobs.between(), frozen, COUNTED)
+    return Wish("spread", place, text, frozen, "", since, over=over)
 
 
 def begin(runtime: Runtime, author: str, wish: Wish) -> str:

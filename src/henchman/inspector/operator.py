@@ -12,6 +12,7 @@ from typing import Final
 from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError, ServerAway
 from henchman.inspector.base import Entry
+from henchman.inspector.due import spread_time
 from henchman.inspector.operations import Matches, Operation, Wish, operation, sources
 from henchman.inspector.queues import Queue
 from henchman.inspector.sets import JobSet
@@ -192,6 +193,9 @@ def _moves(
         return [Move(one.payload, delete=True, effects=effects) for one, effects in told], []
     if wish.act == "reschedule":
         return [Move(one.payload, _without_delay(one.payload), at=wish.to) for one in some], []
+    if wish.act == "spread":
+        spread = ((one, spread_time(one, wish.to or 0.0, wish.over)) for one in some)
+        return [Move(one.payload, _without_delay(one.payload), at=at) for one, at in spread], []
     return (yield from source.jobs.prepare(some, wish.act))
 
 

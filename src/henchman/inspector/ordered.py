@@ -16,7 +16,7 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Inspector, checked_id, checked_name, seconds
 from henchman.inspector.ordered_id import OrderedCommands, OrderedId, OrderedStats, id_of, stats_of
-from henchman.inspector.queues import pause_queue
+from henchman.inspector.pauses import pause_queue
 from henchman.inspector.sets import PAGE, Acted, pages_by_score
 from henchman.store import ordered_people, queues
 from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, mapped, now, side_by_side
@@ -189,10 +189,11 @@ class OrderedQueue(Inspector):
         return self._commands.on_all("run", "due")
 
     @now
-    def pause(self, reason: str = "", *, by: str = "") -> Procedure[None]:
+    def pause(self, reason: str = "", *, by: str = "", lasts: float | dt.timedelta | None = None) -> Procedure[None]:
         """Nothing starts from it any more, on any worker; what runs goes on. Pages show the ``reason`` and who paused
-        it. ArgumentError for a reason of more than 200 characters."""
-        yield from pause_queue(self._keys, self.name, reason, by)
+        it. It ``lasts`` so many seconds, from 5 to 30 days; None: until ``unpause``. ArgumentError for a reason of more
+        than 200 characters."""
+        yield from pause_queue(self._keys, self.name, reason, by, lasts)
 
     @now
     def unpause(self) -> Procedure[None]:

@@ -6,6 +6,7 @@ second time only when thousands were fetched between two pages); what is pushed 
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypedDict
@@ -13,21 +14,17 @@ from typing import Final, Literal, NamedTuple, TypedDict
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ServerError
 from henchman.inspector.base import Entry, Inspector, checked_name, checked_page, checked_text, latency_of
+from henchman.inspector.pauses import PauseJson, pause_queue
 from henchman.inspector.processes import list_processes, living
 from henchman.inspector.tenants import TenantList, tenants_of
-from henchman.kernel.clock import ServerClock
-from henchman.kernel.figures import span
-from henchman.kernel.text import shorten, visible
-from henchman.store import fair, leases, ordered_people, queues
+from henchman.store import fair, ordered_people, queues
 from henchman.store.call import Page, Pages, Procedure, ask, awaited, first, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
 from henchman.work.effects import of_payload
 
 __all__ = [
-    "LONGEST_REASON",
     "PAGE",
-    "PauseJson",
     "Queue",
     "QueueList",
     "QueueSearch",
@@ -38,26 +35,15 @@ __all__ = [
     "jobs_in",
     "list_queues",
     "look_at_queues",
-    "pause_queue",
     "state_of",
-    "why_paused",
 ]
 
 PAGE = 100
 _NEXT, _PAGE = 10_000, 500  # payloads that a search among the next ones looks at, and those of one of its looks
 _AT_ONCE = 500  # queues looked at in one call
 _OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped; fewer of large ones
-LONGEST_REASON: Final = 200  # characters of why a queue is paused
 MOST_WEIGHTS: Final = 1000  # tenants of a queue that have a weight: every fetch reads them
 _MEMORY = 10_000  # payloads that a loop remembers, so as not to give them twice
-
-
-class PauseJson(TypedDict):
-    """``since``: an ISO text; ``by`` and ``reason`` are empty where nobody said them, as of a pause by Ruby."""
-
-    since: str | None
-    by: str
-    reason: str
 
 
 class QueueStateJson(TypedDict):
@@ -94,6 +80,7 @@ class QueueState(NamedTuple):
             "since": None if pause.at is None else times.iso(pause.at),
             "by": pause.by,
             "reason": pause.reason,
+            "until": None if pause.until is None else times.iso(pause.until),
         }
         return {
             "name": self.name,
@@ -118,24 +105,6 @@ class QueueSearch(NamedTuple):
 
     found: list[tuple[int, Entry]]
     looked: int
-
-
-def pause_queue(keys: Keys, name: str, reason: str, by: str) -> Procedure[None]:
-    """Pause a queue of either kind, and note why. ArgumentError when the reason is longer than 200 characters."""
-    said, author = (" ".join(one.encode("utf-8", "replace").decode().split()) for one in (reason, by))
-    if len(said) > LONGEST_REASON:
-        raise ArgumentError(f"the reason has {len(said):,} characters: say it in {LONGEST_REASON}, or point to a page")
-    at: float = yield leases.ask_time(ServerClock())
-    yield queues.pause(keys, name, queues.Pause(at, shorten(author, LONGEST_REASON), said))
-
-
-def why_paused(pause: queues.Pause | None, now: float) -> str:
-    """Who paused a queue, how long ago and why: ``by ana, 2 h ago: provider outage``; empty when nothing is known."""
-    if pause is None or (pause.at is None and not pause.by and not pause.reason):
-        return ""
-    by = f"by {pause.by}" if pause.by else ""
-    when = "" if pause.at is None else f"{span(max(now - pause.at, 0.0))} ago"
-    return visible(": ".join(filter(None, (", ".join(filter(None, (by, when))), pause.reason))))
 
 
 class Queue(Inspector):
@@ -290,14 +259,16 @@ class Queue(Inspector):
         return total
 
     @now
-    def pause(self, reason: str = "", *, by: str = "") -> Procedure[None]:
-        """Nothing starts from it any more, on any worker; pages and findings show the ``reason`` and who paused it.
+    def pause(self, reason: str = "", *, by: str = "", lasts: float | dt.timedelta | None = None) -> Procedure[None]:
+        """Nothing starts from it any more, on any worker; pages and findings show the ``reason`` and who paused it. It
+        ``lasts`` so many seconds, from 5 to 30 days, and ends by itself then; None: until ``unpause``.
+
         ArgumentError for a name that is not UTF-8, or a reason of more than 200 characters."""
         if any("\ud800" <= char <= "\udfff" for char in self.name):
             raise ArgumentError(
                 f"{self.name!a} is no name of a queue: no worker can serve it, so it need not be paused"
             )
-        yield from pause_queue(self._keys, self.name, reason, by)
+        yield from pause_queue(self._keys, self.name, reason, by, lasts)
 
     @now
     def unpause(self) -> Procedure[None]:

@@ -13,8 +13,9 @@ from henchman.cron.registry import set_paused
 from henchman.errors import ArgumentError
 from henchman.inspector.errors import mute_error, reopen_error, resolve_error
 from henchman.inspector.metrics import deploy_marks, mark_deploy, unmark_deploy
+from henchman.inspector.ordered import OrderedQueue
 from henchman.inspector.processes import Processes
-from henchman.inspector.queues import Queues
+from henchman.inspector.queues import Queue, Queues
 from henchman.inspector.sets import Acted, JobSet, SetName
 from henchman.kernel.figures import span, utc
 from henchman.kernel.text import count, visible
@@ -24,7 +25,20 @@ from henchman.oncall.vitals import look
 from henchman.store.call import Procedure, run
 from henchman.store.leases import ask_time
 
-__all__ = ["MINUTES_AGO", "Deed", "Deeds", "Missing", "Order", "Unfit", "Unwanted", "said_of_one"]
+__all__ = [
+    "MINUTES_AGO",
+    "NOBODY",
+    "PAUSE",
+    "PAUSE_FIELDS",
+    "Deed",
+    "Deeds",
+    "Missing",
+    "Order",
+    "Unfit",
+    "Unwanted",
+    "paused_by",
+    "said_of_one",
+]
 
 T = TypeVar("T")
 
@@ -75,6 +89,17 @@ class Deed(NamedTuple):
     fills: Sequence[str] = ()
 
 
+def paused_by(queue: Queue | OrderedQueue, order: Order) -> str:
+    """Pause a queue of either kind for the reason and the minutes that a form says; what is said of it."""
+    minutes = next((one for one in PAUSED_FOR if f"{one}" == order.form.get("minutes")), 0)
+    try:
+        queue.pause(order.form.get("reason", ""), by=order.author, lasts=60 * minutes or None)
+    except ArgumentError as error:
+        raise Unwanted(visible(str(error))) from None
+    long = f" for {span(60 * minutes)}" if minutes else ""
+    return f"{visible(queue.name)} is paused{long}: jobs wait, and none starts"
+
+
 class Deeds:
     """The acts of one app, by page and verb; ``more``: those that other modules have."""
 
@@ -89,7 +114,7 @@ class Deeds:
         self.known: Mapping[tuple[str, str], Deed] = (
             sets
             | {
-                ("queues", "pause"): Deed("Pause…", _PAUSE, self._pause, "one", asks="Reason"),
+                ("queues", "pause"): Deed("Pause…", PAUSE, self._pause, "one", asks="Reason", fields=PAUSE_FIELDS),
                 ("queues", "resume"): Deed("Resume", "", self._resume),
                 ("jobs", "cancel"): Deed(
                     "Cancel…", "It does not start any more; while it runs, it is told.", self._cancel
@@ -154,11 +179,7 @@ class Deeds:
         return do
 
     def _pause(self, name: str, *, order: Order = NOBODY) -> str:
-        try:
-            self._queues[name].pause(order.form.get("reason", ""), by=order.author)
-        except ArgumentError as error:
-            raise Unwanted(visible(str(error))) from None
-        return f"{visible(name)} is paused: jobs wait, and none starts"
+        return paused_by(self._queues[name], order)
 
     def _resume(self, name: str) -> str:
         self._queues[name].unpause()
@@ -295,7 +316,9 @@ _MUTE: Final = (
 )
 _UNMARK: Final = "No page shows it any more; what ran before and after it stays as it is."
 MINUTES_AGO: Final = (0, 5, 15, 30, 60, 120)  #: at which a deploy can be marked afterwards
-_PAUSE: Final = "No job of it starts any more, on any worker; what runs goes on."
+PAUSED_FOR: Final = (0, 15, 60, 240, 1440)  # minutes for which a form offers to pause; 0: until somebody resumes it
+PAUSE_FIELDS: Final = {"minutes": PAUSED_FOR}
+PAUSE: Final = "No job of it starts any more, on any worker; what runs goes on."
 _WORDS: Final = {"retries": "retries", "scheduled": "scheduled jobs", "dead": "dead"}
 _DELETE: Final = ("Delete…", "It is gone for good.", "delete")
 _OF_SETS: Final[Mapping[SetName, Mapping[str, tuple[str, str, str]]]] = {

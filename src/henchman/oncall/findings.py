@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, ParamSpec
 from henchman.inspector.blocked import Blocker
 from henchman.inspector.errors import Errors
 from henchman.inspector.metrics import Overview
-from henchman.inspector.queues import why_paused
+from henchman.inspector.pauses import why_paused
 from henchman.kernel.digests import sha256
 from henchman.kernel.figures import size, span, utc
 from henchman.kernel.text import count, shorten
@@ -359,8 +359,9 @@ def _storm(seen: Overview, ground: Vitals) -> Iterator[Finding]:
         text = f"{count(ground.due, 'retry', 'retries')} fall due within a minute."
         ran = f"ran {count(round(pace), 'job')} a minute lately" if past else "have not been measured yet"
         said = f"{count(slots, 'slot')} {ran}: other jobs wait behind them"
-        advice = "does what they call answer? Spread them: find them by its name there, and reschedule what is found"
-        yield Finding("warning", "retry storm", text, said, "retries", "", advice)
+        advice = "does what they call answer? Spread them over some minutes there"
+        act = ("retries", f"{int(seen.at)}", "spread")
+        yield Finding("warning", "retry storm", text, said, "retries", "", advice, act=act)
 
 
 def _old_code(seen: Overview, ground: Vitals) -> Iterator[Finding]:

@@ -247,12 +247,13 @@ def drop(keys: Keys, name: str) -> Call[Any]:
 
 
 class Pause(msgspec.Struct, frozen=True):
-    """Since when a queue is paused (Unix seconds), by whom and why; what is not known is None or empty, as of a pause
-    that a Ruby program made."""
+    """Since when a queue is paused (Unix seconds), by whom and why, and when that ends by itself (None: never); what is
+    not known is None or empty, as of a pause that a Ruby program made."""
 
     at: float | None = None
     by: str = ""
     reason: str = ""
+    until: float | None = None
 
 
 def pause(keys: Keys, queue: str, why: Pause) -> Call[Any]:
@@ -382,6 +383,14 @@ def set_below(key: str, limit: float, *, newest_first: bool = False) -> Call[int
     """How many entries stand before those with the score ``limit``, in the order asked for."""
     edge = f"({float(limit)!r}"
     return command("ZCOUNT", key, *((edge, "+inf") if newest_first else ("-inf", edge)), decode=int)
+
+
+def set_counts(key: str, edges: Sequence[float]) -> Call[list[int]]:
+    """How many entries have scores below the first of ``edges``, from each of them up to the next, and from the last
+    on."""
+    bounds = ["-inf", *(repr(float(one)) for one in edges), "+inf"]
+    pairs = zip(bounds, [f"({one}" for one in bounds[1:-1]] + ["+inf"], strict=False)
+    return commands(*(("ZCOUNT", key, low, high) for low, high in pairs), decode=lambda replies: [*map(int, replies)])
 
 
 def set_score(key: str, payload: bytes | str) -> Call[float | None]:

@@ -11,8 +11,8 @@ from typing import Final, NamedTuple
 from henchman.client.runtime import Runtime
 from henchman.inspector.base import Entry
 from henchman.inspector.metrics import FAR, UsualTime, usual_times
+from henchman.inspector.pauses import why_paused
 from henchman.inspector.processes import Work
-from henchman.inspector.queues import why_paused
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.figures import figure, since, size, span, utc
 from henchman.oncall.findings import LOST, findings

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, NotRequired, TypedDict
 
-from henchman.console.api.failure_types import CauseJson, ErrorJson, FailureJson
+from henchman.console.api.failure_answers import CauseJson, FailureJson
 from henchman.console.api.finding_types import FindingJson, MendJson, UsualJson
 from henchman.inspector.queues import QueueStateJson
 from henchman.inspector.tenants import TenantJson
@@ -72,10 +72,6 @@ class OverviewJson(TypedDict):
     ordered: int
     ordered_busy: int
     morgue: int
-
-
-class ErrorsJson(_Paged):
-    items: list[ErrorJson]
 
 
 class QueueJson(QueueStateJson):
@@ -381,7 +377,8 @@ class CronsJson(_Paged):
 
 
 class ClassJson(TypedDict):
-    """Runs of one class: in all, by bucket, and how long those took that did not raise, in ms."""
+    """Runs of one class: in all, by bucket, and how long those took that did not raise, in ms. ``histogram``: in all,
+    ``spread``: by bucket, of one class alone; null where none is known."""
 
     name: str
     processed: int
@@ -391,6 +388,7 @@ class ClassJson(TypedDict):
     causes: dict[str, int]
     points: list[dict[str, int]]
     histogram: list[int] | None
+    spread: list[list[int] | None]
 
 
 class MetricsJson(TypedDict):

@@ -190,6 +190,7 @@ def class_metrics(one: ClassMetrics) -> dict[str, Any]:
     points = [{"processed": at.processed, "failed": at.failed, "ms": at.ms} for at in one.points]
     facts: dict[str, Any] = {name: getattr(one, name) for name in ("name", "processed", "failed", "ms", "mean_ms")}
     facts["causes"] = dict(one.causes)
+    facts["spread"] = [None if each is None else list(each) for each in one.spread]
     return {**facts, "points": points, "histogram": None if one.histogram is None else list(one.histogram)}
 
 

@@ -8,7 +8,6 @@ browser. What is asked wrongly is refused with a sentence that names it: nothing
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -19,7 +18,8 @@ from henchman.console.api import (
     answer_types,
     answers,
     day_answers,
-    failure_types,
+    due_answers,
+    failure_answers,
     finding_types,
     limit_answers,
     search_answers,
@@ -32,9 +32,8 @@ from henchman.inspector import metrics as figures
 from henchman.inspector.audit import audited
 from henchman.inspector.base import FURTHEST, checked_name, scoped
 from henchman.inspector.blocked import blocked_slice
-from henchman.inspector.differs import look_at_error
 from henchman.inspector.doctor import examine
-from henchman.inspector.errors import Narrowed, errors
+from henchman.inspector.due import DUE_SPANS, DueJson
 from henchman.inspector.keys import key_look, keys_in, scope_states
 from henchman.inspector.obstacles import explained_with_obstacles
 from henchman.inspector.operations import OperationJson, OperationsJson, operation, operations
@@ -66,6 +65,7 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "status": tuple(STATUSES),
     "ended": days.STATUSES,
     "source": days.SOURCES,
+    "span": tuple(DUE_SPANS),
     "phase": tuple(PHASES.values()),
     "hours": tuple(map(str, range(1, 73))),
     "minutes": tuple(map(str, range(1, 481))),
@@ -85,6 +85,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "status": "Only those with this status.",
     "ended": "Only those that ended so; those that gave up are `error`.",
     "source": "Where it is read: out of history, where there is one, when nothing is said.",
+    "span": "The next hour, by the minute, or the next day, by half an hour.",
     "phase": "Keys that are held for this time.",
     "hours": "The last so many hours, in buckets of ten minutes.",
     "minutes": "The last so many minutes; 60 when nothing is said.",
@@ -159,7 +160,7 @@ class Endpoint(NamedTuple):
 
 
 _PAGED: Final = ("limit", "cursor")
-_ERRORS: Final = ("job", "queue", "host", "version", "q", *_PAGED)
+_ERRORS: Final = (*failure_answers.NARROWED, *_PAGED)
 
 
 class JsonApi:
@@ -199,18 +200,6 @@ class JsonApi:
         found = self._seen()[1]
         muted = [answers.finding(one, mute) for one, mute in found.muted]
         return {"items": [answers.finding(one) for one in found.shown], "muted": muted}
-
-    def errors(self, ask: Ask) -> dict[str, Any]:
-        found = self._run(errors(self._keys, Narrowed(*map(ask.word, _ERRORS[:5]))))
-        some = found.groups[ask.first : ask.first + ask.limit]
-        return ask.listed([one.to_json(found.at) for one in some], len(found.groups))
-
-    def error(self, ask: Ask, group: str) -> dict[str, Any]:
-        now = time.time()
-        one, differs = self._run(look_at_error(self._keys, group, now))
-        if one is None:
-            raise Missing(f"no error is known as {visible(group)[:40]}")
-        return {**one.to_json(now), "differs": [each.to_json() for each in differs]}
 
     def processes(self, ask: Ask) -> dict[str, Any]:
         every = self._run(list_processes(self._keys))
@@ -461,8 +450,8 @@ _API = JsonApi
 ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("overview", "Counts, and what is wrong", _API.overview, answer_types.OverviewJson),
     Endpoint("findings", "What is wrong, the worst first", _API.findings, finding_types.FindingsJson),
-    Endpoint("errors", "Failures by kind", _API.errors, answer_types.ErrorsJson, _ERRORS),
-    Endpoint("errors/{id}", "Failures of one kind, with a traceback", _API.error, failure_types.OneErrorJson),
+    Endpoint("errors", "Failures by kind", failure_answers.errors, failure_answers.ErrorsJson, _ERRORS),
+    Endpoint("errors/{id}", "One kind, with a traceback", failure_answers.error, failure_answers.OneErrorJson),
     Endpoint("processes", "Worker processes", _API.processes, answer_types.ProcessesJson, _PAGED),
     Endpoint(
         "processes/{identity}", "One process: what it runs, holds and says", _API.process, answers.ProcessLookJson
@@ -474,6 +463,8 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("queues/{name}/jobs", "What waits in it, the next first", _API.queue_jobs, answer_types.JobsJson, _PAGED),
     Endpoint("retries", "Jobs that are tried again", _API.retries, answer_types.JobsJson, ("q", *_PAGED)),
     Endpoint("scheduled", "Jobs that start later", _API.scheduled, answer_types.JobsJson, ("q", *_PAGED)),
+    Endpoint("retries/due", "When they are due", due_answers.retries, DueJson, ("span",)),
+    Endpoint("scheduled/due", "When they are due", due_answers.scheduled, DueJson, ("span",)),
     Endpoint("dead", "Jobs that gave up, the latest first", _API.dead, answer_types.JobsJson, ("q", *_PAGED)),
     Endpoint("jobs/{jid}", "Where a job is", _API.job, answer_types.JobStatusJson),
     Endpoint("jobs/{jid}/why", "Why a job does not run", _API.why, answer_types.WhyJson),

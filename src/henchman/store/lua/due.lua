@@ -12,7 +12,7 @@
 --   text: nobody knows how many they are. decisions: the first entries of decide; release: the first of releases, or an
 --   empty text; overdue: parked jobs that have waited as long as they wanted to.
 -- Queues that another hand has put into the set of the paused ones, or taken out, are told to all on the channel control;
--- what was noted about a pause goes with it.
+-- what was noted about a pause goes with it. A pause whose time is over ends with the look.
 -- include base
 -- include lead
 -- include bytes
@@ -30,6 +30,14 @@ if step ~= 0 then
   local since = ARGV[4] == '' and '-inf' or as_text(now - tonumber(ARGV[4]))
   left = left .. as_text(step) .. ' ' .. as_text(now) .. ' ' .. since .. ' 0 - 0\n'
   redis.call('HSET', KEYS[4], 'by', string.format('%.3f', step), 'at', as_text(now), 'left', left)
+end
+local notes = redis.call('HGETALL', KEYS[10])
+for i = 1, #notes, 2 do
+  local fine, note = pcall(cjson.decode, notes[i + 1])
+  if fine and type(note) == 'table' and type(note['until']) == 'number' and note['until'] <= now then
+    redis.call('SREM', KEYS[5], notes[i])
+    redis.call('HDEL', KEYS[10], notes[i])
+  end
 end
 local names = redis.call('SMEMBERS', KEYS[5])
 table.sort(names)

@@ -1,0 +1,57 @@
+"""Pauses of queues of either kind: who made one, why, since when and until when."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final, TypedDict
+
+from henchman.errors import ArgumentError
+from henchman.kernel.clock import ServerClock
+from henchman.kernel.figures import span
+from henchman.kernel.text import shorten, visible
+from henchman.store import leases, queues
+from henchman.store.call import Procedure
+from henchman.store.keys import Keys
+
+__all__ = ["LONGEST_REASON", "PauseJson", "pause_queue", "why_paused"]
+
+LONGEST_REASON: Final = 200  # characters of why a queue is paused
+_LEAST, _LONGEST = 5.0, 30 * 86_400.0  # seconds of a pause that ends by itself
+
+
+class PauseJson(TypedDict):
+    """``since``: an ISO text; ``by`` and ``reason`` are empty where nobody said them, as of a pause by Ruby; ``until``:
+    when it ends by itself, null: never."""
+
+    since: str | None
+    by: str
+    reason: str
+    until: str | None
+
+
+def pause_queue(
+    keys: Keys, name: str, reason: str, by: str, lasts: float | dt.timedelta | None = None
+) -> Procedure[None]:
+    """Pause a queue of either kind, and note why; it ``lasts`` so many seconds (None: until somebody ends it).
+    ArgumentError when the reason is longer than 200 characters, or it lasts less than 5 seconds or more than 30 days.
+    """
+    length = lasts.total_seconds() if isinstance(lasts, dt.timedelta) else lasts
+    if length is not None and (isinstance(length, bool) or not _LEAST <= length <= _LONGEST):
+        raise ArgumentError(f"lasts={lasts!r}: it is from 5 seconds to 30 days, or None: until somebody ends it")
+    said, author = (" ".join(one.encode("utf-8", "replace").decode().split()) for one in (reason, by))
+    if len(said) > LONGEST_REASON:
+        raise ArgumentError(f"the reason has {len(said):,} characters: say it in {LONGEST_REASON}, or point to a page")
+    at: float = yield leases.ask_time(ServerClock())
+    until = None if length is None else at + length
+    yield queues.pause(keys, name, queues.Pause(at, shorten(author, LONGEST_REASON), said, until))
+
+
+def why_paused(pause: queues.Pause | None, now: float) -> str:
+    """Who paused a queue, how long ago, for how long still and why: ``by ana, 2 h ago, 30 min to go: provider outage``;
+    empty when nothing is known."""
+    if pause is None or (pause.at is None and not pause.by and not pause.reason and pause.until is None):
+        return ""
+    by = f"by {pause.by}" if pause.by else ""
+    when = "" if pause.at is None else f"{span(max(now - pause.at, 0.0))} ago"
+    still = "" if pause.until is None else f"{span(max(pause.until - now, 0.0))} to go"
+    return visible(": ".join(filter(None, (", ".join(filter(None, (by, when, still))), pause.reason))))

@@ -1,0 +1,76 @@
+"""Pauses that end by themselves: the forms, and where they are shown."""
+
+from __future__ import annotations
+
+import json
+import time
+
+from click.testing import CliRunner
+from redis import Redis
+
+from henchman import App
+from henchman.cli.main import henchman
+from henchman.inspector.doctor import examine
+from henchman.store.queues import pauses
+from support.browsing import XSS, Browser
+
+
+def press(browser: Browser, act: str, **fields: str) -> int:
+    """Send the form of an act; the status of the answer."""
+    return browser.post(act, {"token": browser.token(act), **fields}).status
+
+
+def test_a_queue_is_paused_for_a_time_and_shown_so(app: App, shop: App, redis: Redis, redis_url: str) -> None:
+    browser = Browser(shop.console())
+    asked = browser.get("/queues/mail/do/pause")
+    assert "Paused until resumed for 15 min for 1 h for 4 h for 1 d" in asked.words
+    assert press(browser, "/queues/mail/do/pause", reason=XSS, minutes="60") == 303
+    pause = shop.connections.run(pauses(shop.keys))["mail"]
+    assert pause.at is not None
+    assert pause.until == pause.at + 3600
+    page = browser.get("/queues/mail")
+    assert "it ends by itself" in page.words
+    assert "<script>alert" not in page.text
+    assert "to go" in browser.get("/queues").words
+    told = json.loads(browser.get("/api/v1/queues/mail").text)
+    assert abs(pause.until - time.time() - 3600) < 60
+    assert told["pause"]["until"] is not None
+    assert "mail (until 20" in " ".join(f"{one.text}" for one in examine(shop.connections, shop.keys, pings=1))
+    [job] = shop.queues["mail"].page(0, 1)
+    assert "to go" in shop.why(job.jid)
+    cli = CliRunner().invoke(henchman, ["queues", "--redis", redis_url])
+    assert "59 min" in cli.output or "1 h to go" in cli.output
+
+
+def test_a_form_that_says_nonsense_pauses_until_somebody_resumes_it(shop: App, redis: Redis) -> None:
+    browser = Browser(shop.console())
+    assert press(browser, "/queues/mail/do/pause", minutes="7") == 303
+    assert shop.connections.run(pauses(shop.keys))["mail"].until is None
+
+
+def test_an_ordered_queue_asks_for_a_reason_and_a_time(app: App, redis: Redis) -> None:
+    @app.ordered(name="products", queue="products")
+    def products(claim: dict[str, list[int]]) -> None: ...
+
+    products.push("sku-1", 1)
+    browser = Browser(app.console())
+    assert press(browser, "/ordered/products/do/pause", reason="outage", minutes="15") == 303
+    shown = browser.get("/ordered/products").words
+    assert "outage" in shown
+    assert "it ends by itself" in shown
+    assert browser.act("/ordered/products", "/ordered/products/do/resume").status == 303, "its form has a token"
+    assert "it ends by itself" not in browser.get("/ordered/products").words
+    assert redis.exists("paused") == 0
+
+
+def test_the_command_line_pauses_for_a_time(app: App, redis: Redis, redis_url: str) -> None:
+    def invoke(*words: str) -> str:
+        return CliRunner().invoke(henchman, [*words, "--redis", redis_url]).output
+
+    assert "mail is paused for 30 min" in invoke("queues", "pause", "mail", "--for", "30m")
+    pause = app.connections.run(pauses(app.keys))["mail"]
+    assert pause.at is not None
+    assert pause.until == pause.at + 1800
+    assert "'soon' is no time: say 90s, 30m, 2h or 7d" in invoke("queues", "pause", "mail", "--for", "soon")
+    assert "from 5 seconds to 30 days" in invoke("queues", "pause", "mail", "--for", "31d")
+    assert app.connections.run(pauses(app.keys))["mail"] == pause
