@@ -38,6 +38,7 @@ from henchman.worker.watcher import Cancels
 __all__ = ["Acker"]
 
 BATCH = 500
+FEW = 100  # outcomes beyond a batch that go with it: a call for them alone costs as much as for all
 CUT_LEAST = 10  # units from which a cut is worth a call of its own
 PENDING_MOST = 5000  # outcomes that may wait; while more do, nothing is fetched
 PENDING_BYTES = 8 << 20  # and the most of their payloads and effects
@@ -249,10 +250,13 @@ class Acker(Service):
                 self._board.mark(_MARK, b"")
 
     def _batch(self) -> list[Row]:
-        """The oldest rows that wait, taken out: at most BATCH, or 4 MB of payloads and effects, and at least one; one
-        alone when a process has died among others'. An orphan's board may say so for ever: nobody writes on it."""
-        most = 1 if self._board.is_one_by_one() and not self.in_haste else BATCH
-        batch = [self._rows.popleft() for _ in range(min(most, len(self._rows)))]
+        """The oldest rows that wait, taken out: at most BATCH and FEW, or 4 MB of payloads and effects, and at least one;
+        one alone when a process has died among others'. An orphan's board may say so for ever: nobody writes on it."""
+        waiting = len(self._rows)
+        most = waiting if waiting <= BATCH + FEW else BATCH
+        if self._board.is_one_by_one() and not self.in_haste:
+            most = 1
+        batch = [self._rows.popleft() for _ in range(most)]
         if _size(batch) > MOST_BYTES:
             self._cut(batch)
         return batch

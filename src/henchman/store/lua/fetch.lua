@@ -12,10 +12,11 @@ end
 if redis.call('PEXPIRE', KEYS[1], ARGV[1]) == 0 then
   return 'LAPSED'
 end
+local SMALL = 2048
 local want, room = tonumber(ARGV[2]), MOST_BYTES
 
 -- Up to most payloads of a list from its right end, as far as there is room: read few at once, for a list does not tell
--- how large its payloads are.
+-- how large its payloads are. Behind small ones there are rarely many large ones.
 local function next_of(queue, most)
   local taken, count, step, largest = {}, 0, 1, 1
   while count < most and room > 0 do
@@ -35,7 +36,8 @@ local function next_of(queue, most)
     if #found < step then
       break
     end
-    step = math.max(math.min(most - count, 2 * count, AT_ONCE, math.floor(room / largest)), 1)
+    local at_once = largest < SMALL and 4 * AT_ONCE or AT_ONCE
+    step = math.max(math.min(most - count, 2 * count, at_once, math.floor(room / largest)), 1)
   end
   return taken, count
 end
