@@ -37,7 +37,7 @@ def make_run(
     definition = define(pay, pusher, "shop.pay", {"secret": secret} if secret else {})
     job = {"class": "shop.pay", "jid": jid, "args": args, **({"kwargs": kwargs} if kwargs else {}), **fields}
     flight = InFlightList("default", "queue:default", "hm:flight:x:1:default", "x", 1)
-    return Run(
+    return Run.of(
         Unit(payload.encode(job), flight, 0.0), job, CompiledJob(definition, Chain(), Events()), args, kwargs or {}
     )
 

@@ -114,7 +114,7 @@ def prepared(runtime: Runtime, stored: bytes, job: dict[str, Any], tell: Callabl
     queue = queue if isinstance(queue, str) else "default"
     unit = Unit(stored, InFlightList(queue, runtime.keys.queue(queue), "", "replay", 0), time.monotonic())
     kind = _StepRun if step_of(job) else _Run
-    return Rerun(runtime, kind(unit, job, compiled, args, kwargs))
+    return Rerun(runtime, kind.of(unit, job, compiled, args, kwargs))
 
 
 def _refuse(definition: Definition) -> None:

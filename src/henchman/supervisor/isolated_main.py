@@ -59,33 +59,14 @@ class _Start(NamedTuple):
 class _ToldUnit(Unit):
     """A unit whose worker hears at once that it keeps a checkpoint, and how many points of its limits it took."""
 
-    __slots__ = ("_channel", "_keeps", "_points")
+    channel: Any = None
 
-    def __init__(self, channel: Channel, payload: bytes, flight: InFlightList, claim: _Start | None) -> None:
-        self._channel, self._keeps = channel, False
-        super().__init__(payload, flight, time.monotonic(), None, claim)
-
-    @property
-    def checkpoint(self) -> bool:
-        """Whether its job keeps a checkpoint."""
-        return self._keeps
-
-    @checkpoint.setter
-    def checkpoint(self, keeps: bool) -> None:
-        if keeps and not self._keeps:
-            self._channel.send("checkpoint")
-        self._keeps = keeps
-
-    @property
-    def spent(self) -> int:
-        """Points that its run took of its limits, once it said so."""
-        points: int = self._points
-        return points
-
-    @spent.setter
-    def spent(self, points: int) -> None:
-        self._points = points
-        self._channel.send("spent", points)
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "checkpoint" and value and not self.checkpoint:
+            self.channel.send("checkpoint")
+        super().__setattr__(name, value)
+        if name == "spent":
+            self.channel.send("spent", value)
 
 
 class _RunReporter:
@@ -226,12 +207,12 @@ class RunBody:
         """The run, as the worker read it."""
         stored, newest = base64.b64decode(handed["payload"]), handed["newest"]
         claim = None if newest is None else _Start(handed["token"], base64.b64decode(newest), [])
-        unit = _ToldUnit(self._channel, stored, InFlightList(*handed["flight"]), claim)
+        unit = _ToldUnit(stored, InFlightList(*handed["flight"]), time.monotonic(), None, claim, channel=self._channel)
         job = decode(unit.newest)
         compiled = self._compiled.get(job["class"]) or self._compile(job["class"])
         args, kwargs = compiled.signature.decode(job.get("args") or [], job.get("kwargs"))
         kind = StepRun if "step" in (job.get("hm") or {}) and step_of(job) else Run
-        run = kind(unit, job, compiled, args, kwargs)
+        run = kind.of(unit, job, compiled, args, kwargs)
         run.deadline, run.ends = handed["deadline"], handed["ends"]
         run.cancelled, run.stopping = handed["cancelled"], handed["stopping"]
         run.started, run.started_at = handed["started"]

@@ -366,7 +366,7 @@ def facts_of(unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> EndingFact
         detail |= {"started": round(time.time() - unit.elapsed, 6), "elapsed": round(unit.elapsed, 6)}
     latest = unit.newest is not unit.payload
     facts = EndingFacts(unit.flight.identity, attempt_of(job), detail, unit.cancelled, unit.checkpoint, latest)
-    return facts._replace(spent=getattr(unit, "spent", None), heir=heir_of(unit))
+    return facts._replace(spent=unit.spent, heir=heir_of(unit))
 
 
 # A job whose deadline passed while it waited: one that had not begun has expired, another one is dead.

@@ -6,8 +6,11 @@ import threading
 from collections import deque
 from collections.abc import Container, Mapping, Sequence
 from itertools import takewhile
+from types import MappingProxyType
 from typing import Any, NamedTuple
 from weakref import ref
+
+import msgspec
 
 from henchman.store.jobs import Settlement, settle, settle_oldest
 from henchman.wire.payload import seconds
@@ -15,6 +18,7 @@ from henchman.wire.times import day
 
 __all__ = ["FetchOrder", "InFlightList", "Unit", "settle_oldest_units", "settle_units"]
 
+_UNREAD: Mapping[str, Any] = MappingProxyType({})
 SPARE = 16  # units that have left their list and may stand in its order, beyond as many as are held
 
 
@@ -28,42 +32,22 @@ class InFlightList(NamedTuple):
     epoch: int
 
 
-class Unit:
+class Unit(msgspec.Struct, eq=False, weakref=True):
     """A payload that this process fetched and has not settled. ``payload`` is kept byte for byte: it is the fence."""
 
-    __slots__ = (
-        "__weakref__",
-        "cancelled",
-        "cause",
-        "checkpoint",
-        "claim",
-        "elapsed",
-        "fetched_at",
-        "flight",
-        "heir",
-        "job",
-        "payload",
-        "source",
-        "spent",
-        "suspect",
-    )
-
-    def __init__(
-        self, payload: bytes, flight: InFlightList, fetched_at: float, source: Any = None, claim: Any = None
-    ) -> None:
-        self.payload = payload
-        self.flight = flight
-        self.fetched_at = fetched_at
-        self.job: Mapping[str, Any] = {}
-        self.source = source  # a work.source.Source, where the queue is not a plain list; None for all others
-        self.claim = claim  # the source's own: what it gave; of a job with a key what its start was given
-        self.suspect = False  # processes died with it: it runs with nothing beside it
-        self.checkpoint = False  # its job keeps one on the server, or found one there
-        self.cancelled = False  # somebody cancelled its job while it was here
-        self.spent: int  # points that its run took of its limits, once it said so
-        self.heir: str  # the jid of who began in its places of limits, as it ended
-        self.cause: str  # why its run failed, once that was judged: of all others nothing is written there
-        self.elapsed: float | None = None  # seconds that it ran; None when it did not start, or was counted already
+    payload: bytes
+    flight: InFlightList
+    fetched_at: float
+    source: Any = None  # a work.source.Source, where the queue is not a plain list; None for all others
+    claim: Any = None  # the source's own: what it gave; of a job with a key what its start was given
+    job: Mapping[str, Any] = _UNREAD
+    suspect: bool = False  # processes died with it: it runs with nothing beside it
+    checkpoint: bool = False  # its job keeps one on the server, or found one there
+    cancelled: bool = False  # somebody cancelled its job while it was here
+    spent: int | None = None  # points that its run took of its limits, once it said so
+    heir: str = ""  # the jid of who began in its places of limits, as it ended
+    cause: str = "error"  # why its run failed, once that was judged
+    elapsed: float | None = None  # seconds that it ran; None when it did not start, or was counted already
 
     @property
     def newest(self) -> bytes:

@@ -66,6 +66,7 @@ class Acker(Service):
         self._rows: deque[Row] = deque()
         self._put_off: deque[Row] = deque()  # the server refused them, and there is no other place for them
         self._first = threading.Event()
+        self._is_rung = False  # by an outcome, since the last look: asking the event each time takes longer
         self.metrics = ExecutionMetrics(runtime.clock.now)
         self.reporter = JobReporter(runtime, self._first.set)
         self._flushing = threading.Lock()
@@ -92,7 +93,8 @@ class Acker(Service):
         """Take one outcome; committed within 5 ms if the server is there."""
         heir = None if unit.claim is None or unit.source is not None else self.places.ended(unit)
         self._rows.append(self._row(unit, outcome, job))
-        if not self._first.is_set():
+        if not self._is_rung:
+            self._is_rung = True
             self._first.set()
         if heir is not None:
             self._begin(heir)
@@ -103,6 +105,8 @@ class Acker(Service):
             self.submit(run.unit, Outcome("released"), run.unit.job)
 
     def _row(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
+        if outcome is DONE and "hm" not in job and not (unit.cancelled or unit.checkpoint):
+            return unit, "done", b"", 0.0, b""
         if "hm" not in job and outcome.ending != "cancelled" and not unit.cancelled and not unit.checkpoint:
             return unit, outcome.ending, outcome.stored, outcome.delay, b""  # nothing waits for its end
         return self._row_with_effects(unit, outcome, job)
@@ -126,8 +130,7 @@ class Acker(Service):
             outcome = outcome._replace(stored=checkpoint.noted(outcome.stored))
         if "hm" not in job or not tracked(job):
             latest = unit.newest is not unit.payload
-            spent = getattr(unit, "spent", None)
-            facts = EndingFacts("", 0, {}, unit.cancelled, unit.checkpoint, latest, spent, heir_of(unit))
+            facts = EndingFacts("", 0, {}, unit.cancelled, unit.checkpoint, latest, unit.spent, heir_of(unit))
             effects = encoded(self._runtime.keys, job, ending, facts)
             return unit, ending, outcome.stored, outcome.delay, effects
         batch = batch_of(job) if ending in ("dead", "cancelled") else ""
@@ -201,6 +204,7 @@ class Acker(Service):
             if 0 < len(self._rows) < BATCH:
                 self.stopping.wait(LATEST)
             self._first.clear()
+            self._is_rung = False  # after that: what came in between is flushed now
             if self.flush():
                 if self._journal.is_on:
                     self._journal.settled()
@@ -250,8 +254,8 @@ class Acker(Service):
                 self._board.mark(_MARK, b"")
 
     def _batch(self) -> list[Row]:
-        """The oldest rows that wait, taken out: at most BATCH and FEW, or 4 MB of payloads and effects, and at least one;
-        one alone when a process has died among others'. An orphan's board may say so for ever: nobody writes on it."""
+        """The oldest rows that wait, taken out: at most BATCH and FEW, or 4 MB of payloads and effects, and at least
+        one; one alone when a process died among others'. An orphan's board may say so for ever: nobody writes there."""
         waiting = len(self._rows)
         most = waiting if waiting <= BATCH + FEW else BATCH
         if self._board.is_one_by_one() and not self.in_haste:
@@ -271,10 +275,7 @@ class Acker(Service):
         del batch[count:]
 
     def _commit(self, batch: list[Row]) -> bool:
-        by_holder: dict[tuple[str, Any, bool], list[Row]] = {}
-        for row in batch:
-            plain_release = row[1] == "released" and row[0].source is None
-            by_holder.setdefault((row[0].flight.identity, row[0].source, plain_release), []).append(row)
+        by_holder = _by_holder(batch)
         heard = False
         while by_holder:
             holder = next(iter(by_holder))
@@ -320,10 +321,10 @@ class Acker(Service):
         for flight, units in done.items():
             oldest = self._session.oldest(flight, units)
             if len(oldest) >= CUT_LEAST and self._is_cut(identity, oldest):
-                cut = set(oldest)
-                self._count([row for row in rows if row[0] in cut])
+                cut = units if len(oldest) == len(units) else set(oldest)
+                self._count(rows if len(cut) == len(rows) else [row for row in rows if row[0] in cut])
                 self._session.held.difference_update(cut)
-                rows[:] = [row for row in rows if row[0] not in cut]
+                rows[:] = [] if len(cut) == len(rows) else [row for row in rows if row[0] not in cut]
 
     def _is_cut(self, identity: str, oldest: list[Unit]) -> bool:
         """Whether the server has cut these off the end of their list."""
@@ -415,6 +416,21 @@ class Acker(Service):
         for _ in range(len(self._put_off)):
             self._rows.append(self._put_off.popleft())
             self._first.set()
+
+
+def _by_holder(batch: Sequence[Row]) -> dict[tuple[str, Any, bool], list[Row]]:
+    """The rows by identity, source, and whether they are given back to a plain queue. Neighbours are mostly alike."""
+    found: dict[tuple[str, Any, bool], list[Row]] = {}
+    last: tuple[Any, Any, str] | None = None
+    rows: list[Row] = []
+    for row in batch:
+        unit, ending = row[0], row[1]
+        if last is None or unit.flight is not last[0] or unit.source is not last[1] or ending != last[2]:
+            last = unit.flight, unit.source, ending
+            key = (unit.flight.identity, unit.source, ending == "released" and unit.source is None)
+            rows = found.setdefault(key, [])
+        rows.append(row)
+    return found
 
 
 def _size(rows: Sequence[Row]) -> int:

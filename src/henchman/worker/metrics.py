@@ -137,8 +137,8 @@ class ExecutionMetrics:
         cell.processed += 1
         if ending in RAISED:
             cell.failed += 1
-            if (cause := getattr(unit, "cause", "error")) != "error":
-                cell.causes[cause] += 1
+            if unit.cause != "error":
+                cell.causes[unit.cause] += 1
         else:
             cell.seconds += elapsed
             cell.histogram[bucket_of(elapsed * 1000)] += 1

@@ -116,7 +116,7 @@ class Processor:
             counts = self._finish(run, outcome)
         except BaseException as defect:
             counts, outcome = self._settle_defect(run, defect)
-        if counts:
+        if counts and (self._tell_end or outcome is not DONE):
             self._tell(run, outcome)
         problem = outcome = None  # a traceback holds this frame: what the job held is freed now, not at a collection
 
@@ -391,7 +391,7 @@ class UnitReader:
             return self._refused(unit, failed, secrets)
         if compiled.iterable:
             _mark(job)
-        return (Run if "hm" not in job else self._noted)(unit, job, compiled, args, kwargs)
+        return (Run.of if "hm" not in job else self._noted)(unit, job, compiled, args, kwargs)
 
     def _noted(
         self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
@@ -399,7 +399,7 @@ class UnitReader:
         """A run; from the first with a key on, those who start runs ask for their keys."""
         ours = job["hm"] if isinstance(job["hm"], dict) else {}
         self.keyed = self.keyed or "key" in ours or "limits" in ours
-        return (StepRun if "step" in ours and step_of(job) else Run)(unit, job, compiled, args, kwargs)
+        return (StepRun if "step" in ours and step_of(job) else Run).of(unit, job, compiled, args, kwargs)
 
     def _unreadable(self, unit: Unit, error: BaseException) -> Outcome:
         """How ``unit`` ends, for which ``read_unit`` raised ``error``: dead, with that text."""
@@ -428,7 +428,7 @@ class UnitReader:
         if isinstance(read, Outcome):
             return read
         compiled = self._compiled.get(read.name) or self._compile(read.name)
-        return Run(unit, read.job, compiled, read.args, _NO_KWARGS)
+        return Run.of(unit, read.job, compiled, read.args, _NO_KWARGS)
 
     def _compile(self, name: str) -> CompiledJob:
         runtime = self._runtime

@@ -12,7 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -46,68 +46,46 @@ CHUNK = 500  # notes in one call
 _TEXT = 10_000  # characters of one message
 
 
-class Run:
+class Run(msgspec.Struct, eq=False):
     """A unit of work whose job is known, ready to start or started. Fits ``CurrentJob``."""
 
-    __slots__ = (
-        "_secrets",
-        "abandoned",
-        "args",
-        "batch_expires",
-        "batch_id",
-        "cancelled",
-        "compiled",
-        "deadline",
-        "ended",
-        "ends",
-        "expires",
-        "jid",
-        "keeps",
-        "kwargs",
-        "late",
-        "pool",
-        "released",
-        "started",
-        "started_at",
-        "stopping",
-        "struck",
-        "task",
-        "timeout",
-        "tracked",
-        "unit",
-        "until",
-    )
+    unit: Unit
+    compiled: CompiledJob
+    args: Sequence[Any]
+    kwargs: dict[str, Any]
+    jid: str
+    timeout: float | None
+    started: float = 0.0
+    started_at: float = 0.0
+    deadline: float | None = None
+    cancelled: bool = False
+    stopping: bool = False
+    abandoned: bool = False
+    ended: bool = False  # its outcome is on its way to the server
+    released: bool = False
+    struck: type[BaseException] | None = None
+    late: Callable[[], None] | None = None  # raises what could not be raised yet, where that is safe
+    task: Any = None  # of the event loop; of an isolated run its process
+    pool: Any = None
+    expires: float | None = None
+    until: float | None = None  # the server's time at which its job is over, and, once it starts, ``ends``:
+    ends: float | None = None  # the same by ``time.monotonic()``
+    batch_id: str = ""
+    batch_expires: float | None = None
+    tracked: bool = False  # its life is written down
+    keeps: bool = False  # what it returns is kept
+    hidden: Secrets | None = None  # what ``secrets`` found
 
-    def __init__(
-        self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> None:
-        self.unit = unit
+    @classmethod
+    def of(
+        cls, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Self:
+        """The run of ``unit``, whose ``job`` was read."""
         unit.job = job
-        self.compiled = compiled
-        self.args = args
-        self.kwargs = kwargs
-        self._secrets: Secrets | None = None
-        self.jid: str = job.get("jid") or ""
-        self.started = 0.0
-        self.started_at = 0.0
-        self.deadline: float | None = None
-        self.cancelled = False
-        self.stopping = False
-        self.abandoned = False
-        self.ended = False  # its outcome is on its way to the server
-        self.released = False
-        self.struck: type[BaseException] | None = None
-        self.late: Callable[[], None] | None = None  # raises what could not be raised yet, where that is safe
-        self.task: Any = None  # of the event loop; of an isolated run its process
-        self.pool: Any = None
-        self.timeout = compiled.timeout
-        self.expires: float | None = None
-        self.until: float | None = None  # the server's time at which its job is over, and, once it starts, ``ends``:
-        self.ends: float | None = None  # the same by ``time.monotonic()``
-        self.batch_id = ""
-        self.tracked = self.keeps = False  # its life is written down; what it returns is
+        run = cls(unit, compiled, args, kwargs, job.get("jid") or "", compiled.timeout)
         if compiled.is_limited or "hm" in job:
-            self._apply_limits(job)
+            run._apply_limits(job)
+        return run
 
     def __repr__(self) -> str:
         return f"<run of {self.compiled.name} {self.jid}>"
@@ -198,18 +176,18 @@ class Run:
     @property
     def secrets(self) -> Secrets:
         """What must not be shown of its secret arguments: of those that its job calls so, or its payload."""
-        if self._secrets is None:
+        if self.hidden is None:
             signature = self.compiled.signature
             if not signature.secret and ("hm" not in self.unit.job or not places_of(self.unit.job)):
-                self._secrets = NO_SECRETS
+                self.hidden = NO_SECRETS
                 return NO_SECRETS
             calls = [(self.args, self.kwargs)]
             with contextlib.suppress(HenchmanError):  # read anew: the job may have emptied the values that it was given
                 job = payload.decode(self.unit.payload)
                 args, kwargs = job.get("args") or [], job.get("kwargs") or {}
                 calls += [(args, kwargs), signature.decode(args, kwargs)]
-            self._secrets = secrets_of(signature, self.unit.job, *calls)
-        return self._secrets
+            self.hidden = secrets_of(signature, self.unit.job, *calls)
+        return self.hidden
 
     @property
     def records(self) -> Sequence[str]:

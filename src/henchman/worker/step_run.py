@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Self
 
 from henchman.errors import ServerAway, Snooze
 from henchman.kernel.middleware import in_thread
@@ -22,35 +22,35 @@ LATER = 1.0  # seconds until a step is tried again whose results cannot be read
 class StepRun(Run):
     """A run of a step. It adds steps to its own workflow, and takes the results of others where its job says so."""
 
-    __slots__ = ("_results", "_workflow")
+    known: StepResults = NO_RESULTS
+    workflow: Any = None
 
-    def __init__(
-        self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> None:
-        super().__init__(
-            unit, job, _taking(compiled) if taken_by(job) and not compiled.isolated else compiled, args, kwargs
-        )
-        self._results = NO_RESULTS
-        self._workflow: Any = None
+    @classmethod
+    def of(
+        cls, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
+    ) -> Self:
+        """The run of ``unit``, of a job that takes results or does not."""
+        takes = taken_by(job) and not compiled.isolated
+        return super().of(unit, job, _taking(compiled) if takes else compiled, args, kwargs)
 
     @property
     def results(self) -> StepResults:
         """What the steps returned whose results it takes."""
-        return self._results
+        return self.known
 
     @property
     def batch(self) -> Any:
         """The workflow, always the same object: it knows the names of the steps that this run added."""
-        if self._workflow is None and self.batch_id:
+        if self.workflow is None and self.batch_id:
             expires, stored = self.batch_expires, self.unit.job
             keeps, step = keeps_result(stored), step_of(stored)
-            self._workflow = self.compiled.open_batch(self.batch_id, self.jid, expires, keeps, step)
-        return self._workflow
+            self.workflow = self.compiled.open_batch(self.batch_id, self.jid, expires, keeps, step)
+        return self.workflow
 
     def take(self) -> None:
         """Load the results; Snooze when the server is away: that costs the job no attempt."""
         try:
-            self._results = run(self.compiled.runtime.connections, self._taken())
+            self.known = run(self.compiled.runtime.connections, self._taken())
         except ServerAway as error:
             raise Snooze(LATER, f"the results that it takes cannot be read: {error}") from error
 
