@@ -36,10 +36,20 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
-from functools import cache, wraps
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Generator,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from functools import cache, cached_property, wraps
 from inspect import GEN_CLOSED, getgeneratorstate, signature
-from typing import Any, Concatenate, Generic, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from henchman.errors import ServerAway, ServerError, Unconfirmed
 from henchman.kernel.digests import sha1
@@ -55,12 +65,44 @@ _INCLUDE = "-- include "
 _KEY = re.compile(r"\bkey\('(\w+)'\)")
 
 
-class Script(NamedTuple):
-    """One atomic move: its name, its text and the hash under which the server knows it."""
+class Script:
+    """One atomic move: its name, its text and the hash under which the server knows it.
 
-    name: str
-    text: str
-    sha: str
+    Text and hash are made when they are first asked for: nobody uses all scripts. The files are read before that, for
+    they may be replaced while the program runs.
+    """
+
+    def __init__(self, name: str, source: str, libraries: Mapping[str, str]) -> None:
+        self.name = name
+        self._source, self._libraries = source, libraries
+
+    def __repr__(self) -> str:
+        return f"<script {self.name}>"
+
+    @cached_property
+    def text(self) -> str:
+        """What the server executes."""
+        names = dict(re.findall(r"(?m)^    (\w+) = '([^']+)',$", self._libraries["keys"]))
+        # the first call of key() makes a table of all names, which takes the server as long as a push
+        return _KEY.sub(lambda match: f"(prefix .. '{names[match[1]]}')", self._whole(self._source, set()))
+
+    @cached_property
+    def sha(self) -> str:
+        """Its hash."""
+        digest: str = sha1(self.text.encode(), usedforsecurity=False).hexdigest()
+        return digest
+
+    def _whole(self, text: str, seen: set[str]) -> str:
+        """``text`` with the libraries that it includes, but for those that were ``seen`` further up."""
+        head, *pieces = text.split(_INCLUDE)
+        for piece in pieces:
+            name, end, rest = piece.partition("\n")
+            if name not in seen:
+                known = set(seen) if head.endswith(" ") else seen  # what a function includes is not seen outside
+                known.add(name)
+                head += self._whole(self._libraries[name], known)
+            head += end + rest
+        return head
 
 
 def load(name: str) -> Script:
@@ -76,43 +118,18 @@ def load(name: str) -> Script:
         -- ARGV name name (name)*
         -- returns what
     """
-    text = _with_libraries(_read(f"{_LUA}/{name}.lua"), set())
-    return Script(name, text, sha1(text.encode(), usedforsecurity=False).hexdigest())
+    return Script(name, _read(f"{_LUA}/{name}.lua"), _libraries())
 
 
 def _read(path: str) -> str:
     with open(path, encoding="utf-8") as file:  # pathlib takes three times as long, and every program reads these
-        return _named(file.read().removesuffix("\n"))
-
-
-def _with_libraries(text: str, seen: set[str]) -> str:
-    """``text`` with the libraries that it includes, but for those that were ``seen`` further up."""
-    head, *pieces = text.split(_INCLUDE)
-    for piece in pieces:
-        name, end, rest = piece.partition("\n")
-        if name not in seen:
-            known = set(seen) if head.endswith(" ") else seen  # what a function includes is not seen outside
-            known.add(name)
-            head += _with_libraries(_library(name), known)
-        head += end + rest
-    return head
-
-
-def _named(text: str) -> str:
-    """``text`` with what each ``key('name')`` gives put in its place: the first call of the function makes a table of
-    all names, which takes the server as long as a push."""
-    return _KEY.sub(lambda match: f"(prefix .. '{_names()[match[1]]}')", text)
+        return file.read().removesuffix("\n")
 
 
 @cache
-def _names() -> dict[str, str]:
-    with open(f"{_LUA}/lib/keys.lua", encoding="utf-8") as file:
-        return dict(re.findall(r"(?m)^    (\w+) = '([^']+)',$", file.read()))
-
-
-@cache
-def _library(name: str) -> str:
-    return _read(f"{_LUA}/lib/{name}.lua")
+def _libraries() -> Mapping[str, str]:
+    folder = f"{_LUA}/lib/"
+    return {file.removesuffix(".lua"): _read(folder + file) for file in os.listdir(folder) if file.endswith(".lua")}
 
 
 class Call(Generic[T]):
