@@ -108,13 +108,16 @@ class Watch(NamedTuple):
     """What one look at the leases showed. ``turn``: whether it is ours; if not, ``left`` seconds of another's are left.
 
     ``expires``: by identity, the server's time in milliseconds at which its lease runs out; 0: it has. ``begun``: the
-    identities whose rescue was begun.
+    identities whose rescue was begun. ``buried``: whether there are tombs; ``programs``: whether programs
+    hold places of limits outside of jobs.
     """
 
     turn: bool
     left: float
     begun: list[str]
     expires: dict[str, int]
+    buried: bool = False
+    programs: bool = False
 
 
 def watch(keys: Keys, identity: str, turn_ms: int, first: int = 0) -> Call[Watch]:
@@ -124,10 +127,11 @@ def watch(keys: Keys, identity: str, turn_ms: int, first: int = 0) -> Call[Watch
         turn, *rest = reply
         if not turn:
             return Watch(False, rest[0] / 1000, [], {})
-        begun, *pairs = rest
-        return Watch(True, 0.0, _texts(begun), {_text(pairs[i]): pairs[i + 1] for i in range(0, len(pairs), 2)})
+        begun, buried, programs, *pairs = rest
+        expires = {_text(pairs[i]): pairs[i + 1] for i in range(0, len(pairs), 2)}
+        return Watch(True, 0.0, _texts(begun), expires, buried == 1, programs == 1)
 
-    names = [keys.lifeline, keys.identities, keys.rescues, keys.leases]
+    names = [keys.lifeline, keys.identities, keys.rescues, keys.leases, keys.tombs, keys.programs]
     return script(_WATCH, names, [identity, turn_ms, first, AT_ONCE], read, again=True)
 
 

@@ -375,8 +375,10 @@ class Lifeline(Ticker):
         failed = self._entomb_and_rescue(seen, started)
         if sweep:
             self._swept = started
-            self._sweep(failed)
-            self._free_programs()
+            if seen.buried:  # who is buried just now had everything moved
+                self._sweep(failed)
+            if seen.programs:
+                self._free_programs()
         took = awake() - started
         self.leader.lease_ms = max(LIFELINE_MS, int(4000 * took))  # a look that takes long keeps its turn
         return max(0.0, LOOK - took)
