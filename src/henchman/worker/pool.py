@@ -111,8 +111,11 @@ class Pool:
             if self._closed:
                 return runs
             for run in runs:
-                run.pool = self
-                (self._tasks if run.compiled.is_async else self._threads).append(run)
+                if run.compiled.is_async:
+                    run.pool = self
+                    self._tasks.append(run)
+                else:
+                    self._threads.append(run)
             self._dispatch()
         return ()
 

@@ -272,7 +272,8 @@ class Processor:
             slot.run = None
             if run.struck is not None:
                 calm(slot)
-        run.late = None
+        if run.late is not None:
+            run.late = None
         if run.deadline is not None:
             self._watchdog.forget(run)
 
@@ -299,7 +300,8 @@ class Processor:
             run.compiled.learn(elapsed)
             if run.tracked:
                 self._acker.reporter.end(run)
-        run.unit.cancelled = run.cancelled
+        if run.unit.cancelled is not run.cancelled:  # to look is cheaper than to write
+            run.unit.cancelled = run.cancelled
         run.ended = not run.released and (not run.abandoned or is_exclusive(run.unit))
         return run.ended
 

@@ -66,7 +66,7 @@ class Run(msgspec.Struct, eq=False):
     struck: type[BaseException] | None = None
     late: Callable[[], None] | None = None  # raises what could not be raised yet, where that is safe
     task: Any = None  # of the event loop; of an isolated run its process
-    pool: Any = None
+    pool: Any = None  # that it has a slot of, of an async run
     expires: float | None = None
     until: float | None = None  # the server's time at which its job is over, and, once it starts, ``ends``:
     ends: float | None = None  # the same by ``time.monotonic()``
@@ -81,7 +81,8 @@ class Run(msgspec.Struct, eq=False):
         cls, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Self:
         """The run of ``unit``, whose ``job`` was read."""
-        unit.job = job
+        if unit.job is not job:
+            unit.job = job
         run = cls(unit, compiled, args, kwargs, job.get("jid") or "", compiled.timeout)
         if compiled.is_limited or "hm" in job:
             run._apply_limits(job)
