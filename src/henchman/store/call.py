@@ -76,9 +76,6 @@ class Script:
         self.name = name
         self._source, self._libraries = source, libraries
 
-    def __repr__(self) -> str:
-        return f"<script {self.name}>"
-
     @cached_property
     def text(self) -> str:
         """What the server executes."""

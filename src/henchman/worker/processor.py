@@ -246,8 +246,7 @@ class Processor:
     def _begin(self, run: Run, slot: Slot | None, now: float) -> None:
         """Note that ``run`` started at ``now``, when its lease was valid: a process that is frozen from here on has let
         it start before that, whenever the job's first line comes."""
-        run.started_at = time.time()
-        run.started = now
+        run.started_at, run.started = time.time(), now
         if slot is not None:
             slot.run = run
             self._board.start(slot.place, run.jid)
