@@ -208,7 +208,9 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=100_000, help="jobs of the burst")
     parser.add_argument("--events", type=int, default=500_000, help="events of the batch whose failures are read")
     parser.add_argument("--seconds", type=float, default=15.0, help="how long the steady rate lasts")
-    parser.add_argument("--rate", type=int, help=f"the steady rate; {STEADY:,} jobs a second, {STEADY_MYSQL:,} of MySQL")
+    parser.add_argument(
+        "--rate", type=int, help=f"the steady rate; {STEADY:,} jobs a second, {STEADY_MYSQL:,} of MySQL"
+    )
     parser.add_argument("--database", help="address of an empty database")
     parser.add_argument("--produce", type=int, help="tell of so many jobs a second (the bench calls itself)")
     parser.add_argument("--url", help="where to")

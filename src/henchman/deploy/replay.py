@@ -55,11 +55,11 @@ class _Apart:
 
 
 class _Run(_Apart, Run):
-    __slots__ = ()
+    pass
 
 
 class _StepRun(_Apart, StepRun):
-    __slots__ = ()
+    pass
 
 
 class Rerun(NamedTuple):
