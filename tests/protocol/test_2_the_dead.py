@@ -374,13 +374,13 @@ def test_a_look_that_takes_long_keeps_its_turn(app: App, store: Store, monkeypat
     clock = [1000.0]
     monkeypatch.setattr(rescue, "awake", lambda: clock[0])
     line = Lifeline(app)
-    sweep = line._sweep
+    rescue_all = line._entomb_and_rescue
 
-    def slow(failed: set[str]) -> None:
+    def slow(seen: leases.Watch, now: float) -> set[str]:
         clock[0] += 4.0
-        sweep(failed)
+        return rescue_all(seen, now)
 
-    monkeypatch.setattr(line, "_sweep", slow)
+    monkeypatch.setattr(line, "_entomb_and_rescue", slow)
     line.look()
     line.look()
     assert store.ask("PTTL", store.keys.lifeline) > 10_000
