@@ -258,6 +258,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "jobs.move": [_move],
     "operations.operate": [_operate],
     "operations.back": [lambda keys: operations.back(keys, "7", ME, "me:1", 50, first=True)],
+    "operations.note_act": [lambda keys: operations.note_act(keys, b'{"at":1.0}', 100, b'{"at":0.5}')],
     "operations.turn": [lambda keys: operations.turn(keys, "7", "aborted", ("running", "undoing"))],
     "ordered_people.act": [lambda keys: ordered_people.act(keys, "a", "kill", [b"1", b"2"], only_failed=True)],
     "ordered_people.figures": [lambda keys: ordered_people.figures(keys, "a")],

@@ -7,13 +7,14 @@ leaves the first line.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import shorten
-from henchman.store.call import Call, Procedure, command, commands
+from henchman.store import operations
+from henchman.store.call import Procedure, command, commands
 from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
 
@@ -49,7 +50,7 @@ def begin(keys: Keys, who: str, act: str, page: str, names: Sequence[str]) -> Pr
     """Write down that somebody is about to do something."""
     at: float = yield ask_time(ServerClock())
     entry = AuditEntry(at, shorten(who, 200), act, page, [shorten(one, _LONGEST) for one in names])
-    yield _push(keys, entry)
+    yield operations.note_act(keys, msgspec.json.encode(entry), MOST)
     return entry
 
 
@@ -57,14 +58,8 @@ def end(keys: Keys, begun: AuditEntry, said: str, *, done: bool, operation: str 
     """Write down what became of it, in place of its beginning."""
     outcome, text = "done" if done else "refused", shorten(said, _LONGEST)
     entry = msgspec.structs.replace(begun, outcome=outcome, said=text, operation=operation)
-    yield command("LREM", keys.audit, 1, msgspec.json.encode(begun), again=True)
-    yield _push(keys, entry)
+    yield operations.note_act(keys, msgspec.json.encode(entry), MOST, msgspec.json.encode(begun))
     return entry
-
-
-def _push(keys: Keys, entry: AuditEntry) -> Call[Any]:
-    text = msgspec.json.encode(entry)
-    return commands(("LPUSH", keys.audit, text), ("LTRIM", keys.audit, 0, MOST - 1), again=False)
 
 
 def audited(keys: Keys, text: str, first: int, most: int) -> Procedure[AuditPage]:

@@ -81,7 +81,13 @@ class Check(NamedTuple):
 def examine(runner: Runner, keys: Keys, pings: int = _PINGS, blocked: int = _BLOCKED_MOST) -> list[Check]:
     """Every check, in three round trips beside ``pings``; one more for each hundred of at most ``blocked`` blocked jobs
     that are looked at, and three for each of at most a hundred limits. ServerAway when there is no server to check."""
-    return [*run(runner, _examined(keys, _times(runner, pings), blocked))]
+    taken = _times(runner, pings)
+    try:
+        return [*run(runner, _examined(keys, taken, blocked))]
+    except ServerAway as error:
+        if "READONLY" not in str(error):
+            raise
+        return [*run(runner, _examined(keys, taken, blocked, replica=True))]
 
 
 def _times(runner: Runner, pings: int) -> list[float]:
@@ -94,8 +100,8 @@ def _times(runner: Runner, pings: int) -> list[float]:
     return taken
 
 
-def _examined(keys: Keys, taken: Sequence[float], most: int) -> Procedure[Iterator[Check]]:
-    server = _Server(keys)
+def _examined(keys: Keys, taken: Sequence[float], most: int, *, replica: bool = False) -> Procedure[Iterator[Check]]:
+    server = _Server(keys, replica=replica)
     (ground, lines), clocks, broken, unsent, paused, *others = yield from side_by_side(
         server.ground(),
         server.clocks(),
@@ -147,8 +153,8 @@ def unserved(runner: Runner, keys: Keys, defined: Container[str]) -> Check:
 class _Server:
     """The server under examination."""
 
-    def __init__(self, keys: Keys) -> None:
-        self._keys = keys
+    def __init__(self, keys: Keys, *, replica: bool = False) -> None:
+        self._keys, self._replica = keys, replica
         self._info: Mapping[str, str] = {}  #: what INFO says; empty when it is forbidden
         self._settings: Mapping[str, str] = {}  #: what CONFIG says of those that count; empty when it is forbidden
 
@@ -400,6 +406,9 @@ class _Server:
 
     def rights(self) -> Procedure[Diagnosis]:
         """For which roles this user of the server has the rights."""
+        if self._replica:
+            advice = "name its master in redis_url, or the sentinels, which know the master"
+            return Diagnosis("bad", "nobody may write: this server is a replica", advice)
         tried = {*WELCOME, *(one for role in ROLES.values() for one in role)}
         who = unless_refused(ask(command("ACL", "WHOAMI", decode=_text)), "NAME")
         said, *may_each = yield from side_by_side(who, *(self._may(one) for one in sorted(tried)))

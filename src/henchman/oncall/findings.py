@@ -126,7 +126,8 @@ def _findings(seen: Overview, failing: Errors | None, ground: Vitals | None) -> 
     if failing is not None:
         found = [*_several(_errors)(failing), *found]
     if ground is not None:
-        found += [one for rule in OF_THE_GROUND for one in rule(ground, seen.at)]
+        told = [one for rule in OF_THE_GROUND for one in rule(ground, seen.at)]
+        found = [one for one in told if one.page == "system"] + found + [one for one in told if one.page != "system"]
         found += [one for rule in OF_BOTH for one in rule(seen, ground)]
     return sorted(found, key=lambda one: one.severity != "critical")
 
@@ -134,14 +135,8 @@ def _findings(seen: Overview, failing: Errors | None, ground: Vitals | None) -> 
 def _no_worker(seen: Overview) -> Iterator[Finding]:
     waiting = seen.stats.enqueued + sum(one.length for one in seen.ordered)
     if not seen.processes and waiting:
-        yield Finding(
-            "critical",
-            "no worker",
-            f"No worker is alive, and {count(waiting, 'job')} wait.",
-            "no heartbeat for a minute",
-            "busy",
-            advice="start one: henchman work pkg.mod:app",
-        )
+        text, advice = f"No worker is alive, and {count(waiting, 'job')} wait.", "start one: henchman work pkg.mod:app"
+        yield Finding("critical", "no worker", text, "no heartbeat for a minute", "busy", advice=advice)
 
 
 def _errors(failing: Errors) -> Iterator[Finding]:
@@ -258,16 +253,9 @@ def _stuck(seen: Overview) -> Iterator[Finding]:
     for one in seen.work:
         if one.run_at is None or seen.at - one.run_at <= LONG:
             return  # the longest running come first
-        yield Finding(
-            "warning",
-            "long run",
-            f"{one.entry.name} has been running for {span(seen.at - one.run_at)}.",
-            f"on {one.identity}",
-            "job",
-            one.entry.jid,
-            "look where it stands, or cancel it",
-            act=("jobs", one.entry.jid, "cancel") if one.entry.jid else (),
-        )
+        text, jid = f"{one.entry.name} has been running for {span(seen.at - one.run_at)}.", one.entry.jid
+        advice, act = "look where it stands, or cancel it", ("jobs", jid, "cancel") if jid else ()
+        yield Finding("warning", "long run", text, f"on {one.identity}", "job", jid, advice, act=act)
 
 
 def _versions(seen: Overview) -> Iterator[Finding]:
@@ -306,13 +294,25 @@ def _morgue(seen: Overview) -> Iterator[Finding]:
             )
 
 
+def _replica(ground: Vitals, now: float) -> Iterator[Finding]:
+    if ground.replica_of:
+        text = "This server is a replica: nothing can be pushed, run or mended through it."
+        advice = "name its master in redis_url, or the sentinels, which know the master"
+        yield Finding("critical", "replica", text, f"a copy of {ground.replica_of}", "system", advice=advice)
+
+
 def _full(ground: Vitals, now: float) -> Iterator[Finding]:
     used, most = ground.memory or (0, 0)
     if most and used > FULL * most:
         share = f"{used / most:.0%} of its memory is used"
         text = f"The server is nearly full: {share}. A full server refuses jobs."
-        said = f"{size(used)} of {size(most)}"
-        yield Finding("critical", "nearly full", text, said, "system", advice="raise maxmemory, or see what grows")
+        if used >= most:
+            text = "The server is full: it refuses jobs, and workers can only end what they have."
+        said, advice = (
+            f"{size(used)} of {size(most)}",
+            "raise maxmemory, or see what grows: delete the dead, clear a queue",
+        )
+        yield Finding("critical", "nearly full", text, said, "system", advice=advice)
 
 
 def _clock(ground: Vitals, now: float) -> Iterator[Finding]:
@@ -494,5 +494,5 @@ RULES: Final = tuple(
 )
 OF_BOTH: Final = tuple(map(_several, (_storm, _grows, _old_code)))
 OF_THE_GROUND: Final = tuple(
-    map(_several, (_full, _missed, _poison, _blocked, _limits, _batches, _ids, _clock, _history))
+    map(_several, (_replica, _full, _missed, _poison, _blocked, _limits, _batches, _ids, _clock, _history))
 )

@@ -45,7 +45,8 @@ class Vitals(NamedTuple):
     """What one look found. ``memory``: bytes used, and the most there may be (0: no limit); None where that may not be
     asked. ``stepped``: seconds by which the server's clock went, and how long ago. ``batches``: the newest. ``levels``:
     how long queues were, the latest first. ``due``: retries that fall due within a minute. ``deploys``: of a week.
-    ``mutes``: what somebody muted, by the id of the finding.
+    ``mutes``: what somebody muted, by the id of the finding. ``replica_of``: the address of the server that it copies,
+    and how that stands; empty: it takes writes.
     """
 
     memory: tuple[int, int] | None
@@ -60,6 +61,7 @@ class Vitals(NamedTuple):
     missed: Sequence[MissedTick] = ()
     deploys: Sequence[Deploy] = ()
     mutes: Mapping[str, Mute] = {}
+    replica_of: str = ""
 
 
 class FindingsLook(NamedTuple):
@@ -91,6 +93,7 @@ def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
         missed_ticks(keys, _MISSED),
         deploy_marks(keys, at - _DEPLOYS, at),
         mutes(keys),
+        _replica_of(),
     )
     return Vitals(*found)
 
@@ -98,6 +101,14 @@ def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
 def _memory() -> Procedure[tuple[int, int] | None]:
     told: Mapping[str, str] = yield from server_facts("memory")
     return (int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))) if told else None
+
+
+def _replica_of() -> Procedure[str]:
+    told: Mapping[str, str] = yield from server_facts("replication")
+    if told.get("role") != "slave":
+        return ""
+    step = "in step with it" if told.get("master_link_status") == "up" else "cut off from it"
+    return f"{told.get('master_host', '?')}:{told.get('master_port', '?')}, {step}"
 
 
 def _stepped(keys: Keys) -> Procedure[tuple[float, float] | None]:

@@ -26,6 +26,7 @@ __all__ = [
     "listed",
     "made",
     "next_number",
+    "note_act",
     "operate",
     "some",
     "still_open",
@@ -40,6 +41,12 @@ DOER_MS: Final = 10_000  # of silence after which another may go on
 _LINKED_S: Final = 30 * 86400  # seconds for which a job and its copy know of each other
 _REACH: Final = 20_000  # of the newest jobs of a queue, to take one back from it
 _OPERATE, _BACK, _TURN = load("operate"), load("operation_back"), load("operation_turn")
+_AUDIT = load("audit")
+
+
+def note_act(keys: Keys, entry: bytes, most: int, begun: bytes = b"") -> Call[int]:
+    """Write down what somebody does, in place of the line ``begun``; of ``most`` lines the oldest goes."""
+    return script(_AUDIT, [keys.audit], [entry, begun, most], int, again=True)
 
 
 def next_number(keys: Keys) -> Call[str]:
