@@ -14,7 +14,8 @@ from redis import Redis
 from henchman import App, Concurrent
 from henchman.errors import JobDeadline
 from henchman.inspector.metrics import mark_deploy
-from henchman.store.call import run
+from henchman.store import fair
+from henchman.store.call import ask, run
 from henchman.wire.payload import encode
 from support.worker import until, working
 
@@ -232,8 +233,7 @@ class NightShop:
 
     def paused_tenant(self) -> None:
         self.import_.enqueue("acme", 1)
-        with working(self.app):
-            until(lambda: self.app.queues["imports"].fair, "the queue is known to be fair")
+        run(self.app.connections, ask(fair.take_in(self.app.keys, "imports")))
         self.app.queues["imports"].line("acme").pause(reason="their server is down")
 
     def missed_deadlines(self) -> None:
