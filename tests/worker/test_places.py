@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -16,10 +17,13 @@ from click.testing import CliRunner
 from henchman import App, Concurrent, Leaky
 from henchman.batch.lock_auditor import APART, LockAuditor
 from henchman.cli.main import henchman
+from henchman.client import places as places_module
 from henchman.errors import ArgumentError, DefinitionError, HenchmanError, LimitReached
 from henchman.store import limits
+from henchman.worker.lost_programs import LostPrograms
+from support.server import running_server
 from support.store import Store
-from support.worker import until, working
+from support.worker import looker, until, working
 
 
 @pytest.fixture
@@ -190,11 +194,78 @@ def test_a_lease_that_lapsed_is_told(store: Store, redis_url: str) -> None:
     with app.limit(Concurrent("bank", 1)) as place:
         [member] = store.ask("ZRANGE", store.keys.programs, 0, -1)
         store.ask("ZADD", store.keys.programs, 1, member)  # as if it had stood still for longer than its lease
-        assert len(store.run(limits.leave_lapsed(store.keys))) == 1
+        lapsed = store.run(limits.unrenewed(store.keys, 2.0))
+        assert len(store.run(limits.leave_lapsed(store.keys, lapsed))) == 1
         until(lambda: place.lost, "the program learns it")
     assert said == ["<a place of the limit bank> was given to another: its lease of 5 s was not renewed"]
     assert left(store) == []
     app.close()
+
+
+def test_a_place_is_free_when_nobody_was_seen_to_renew_it_for_half_a_lease(store: Store, redis_url: str) -> None:
+    app = App(redis_url=redis_url, lease=60)
+    lost, same = LostPrograms(app), [True]
+
+    def free(now: float) -> int:
+        lost.free(now, lambda: same[0])
+        return places(store)
+
+    with app.limit(Concurrent("bank", 1)):
+        assert free(0.0) == 1
+        assert free(100.0) == 1, "its lease has not run out"
+        [member] = store.ask("ZRANGE", store.keys.programs, 0, -1)
+        store.ask("ZADD", store.keys.programs, 1, member)  # as if the server's clock had gone forward
+        assert (free(200.0), free(229.0)) == (1, 1), "it was not seen for long enough"
+        store.ask("ZADD", store.keys.programs, 2, member)
+        assert (free(231.0), free(260.0)) == (1, 1), "it renewed"
+        same[0] = False
+        assert free(262.0) == 1, "another server says so"
+        same[0] = True
+        assert (free(263.0), free(292.0)) == (1, 1), "from there on it is watched anew"
+        store.ask("HSET", store.keys.places("bank", ""), "~other", "7 1000.0")
+        found = store.run(limits.unrenewed(store.keys, 9.0))
+        store.ask("ZADD", store.keys.programs, 3, member)
+        assert store.run(limits.leave_lapsed(store.keys, found)) == [], "it renewed in the last moment"
+        store.ask("ZADD", store.keys.programs, 2, member)
+        assert free(294.0) == 1, "the other program alone has one"
+    store.ask("DEL", store.keys.places("bank", ""))
+    app.close()
+
+
+def test_an_outage_longer_than_the_lease_frees_no_place_of_a_living_program(monkeypatch: pytest.MonkeyPatch) -> None:
+    tick, away, back = places_module._Renewal.tick, threading.Event(), threading.Event()
+
+    def slowly(self: Any) -> float:
+        if away.is_set():  # it comes back later than the workers do
+            back.wait(60)
+            threading.Event().wait(1.5)
+        return tick(self)
+
+    monkeypatch.setattr(places_module._Renewal, "tick", slowly)
+    with running_server() as server:
+        app = App(redis_url=server.url, queues=("a",), concurrency=1, lease=5)
+        ran = threading.Event()
+
+        @app.job(name="m.pay", queue="a", limits=[Concurrent("bank", 1)])
+        def pay() -> None:
+            ran.set()
+
+        with app.limit("bank") as place, working(app):
+            pay.enqueue()
+            until(lambda: app.blocked.size() == 1, "the job waits")
+            away.set()
+            os.kill(server.pid, signal.SIGSTOP)
+            try:
+                assert not ran.wait(7)
+            finally:
+                os.kill(server.pid, signal.SIGCONT)
+                back.set()
+            with looker(server.url) as redis:
+                ends = redis.zrange("hm:programs", 0, 0, withscores=True)[0][1]
+                until(lambda: redis.zrange("hm:programs", 0, 0, withscores=True)[0][1] > ends, "it renews", 20)
+            assert not ran.is_set()
+            assert not place.lost
+        app.close()
 
 
 def test_one_that_is_cancelled_while_it_waits_leaves_nothing(store: Store, app: App) -> None:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Callable, Mapping
+from functools import lru_cache, partial
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.pages import Query, Screen, View
 from henchman.console.snapshot import Snapshot
 from henchman.errors import ArgumentError
-from henchman.inspector.days import SOURCES, STATUSES, EndedDays, day_of, days_of
+from henchman.inspector.days import SOURCES, STATUSES, EndedDay, EndedDays, day_of, days_of
 from henchman.kernel.text import visible
 from henchman.oncall.deeds import Deed, Missing
 
@@ -21,7 +21,9 @@ _DAYS: Final = 30  # of a page
 _JOBS: Final = 30
 _CLASSES: Final = 20
 _SHOWN: Final = 10_000  # jobs that can be paged through; a file has more
-_OLD: Final = 30.0  # seconds that the counts of the last days may be old where they take their time to read
+_OLD: Final = 30.0  # seconds that what ended may be old where it takes its time to be read: of all that ended on a day
+_SHARE, _SAVED = 0.05, 0.1  # of the time that such looks may take, and seconds of them that come at once
+_KNOWN: Final = 64  # pages of a day that are kept so
 
 
 class DayRow(NamedTuple):
@@ -42,7 +44,8 @@ class DayPages:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._days = {one: Snapshot(partial(days_of, runtime, one), 0.05, _OLD) for one in ("", *SOURCES)}
+        self._days = {one: _shared(partial(days_of, runtime, one)) for one in ("", *SOURCES)}
+        self._day = lru_cache(_KNOWN)(lambda *what: _shared(partial(day_of, runtime, *what)))
         self.views: Mapping[tuple[str, int], View] = {("days", 0): self.all, ("days", 1): self.one}
         self.deeds: Mapping[tuple[str, str], Deed] = {}
 
@@ -60,7 +63,8 @@ class DayPages:
         source = query.word("source", *SOURCES)
         first = min(query.first, _SHOWN)
         try:
-            found = day_of(self._runtime, day, [status] if status else None, name, first, query.rows, source)
+            wanted = (status,) if status else None
+            found: EndedDay = self._day(day, wanted, name, first, query.rows, source).get()
         except ArgumentError as error:
             raise Missing(str(error)) from None
         classes = sorted(_rows(found.counts), key=lambda row: (-row.total, row.name))
@@ -86,6 +90,10 @@ class DayPages:
             "problem": visible(found.problem),
             "both": not self._runtime.config.why_history_is_off(),
         }
+
+
+def _shared(read: Callable[[], Any]) -> Snapshot[Any]:
+    return Snapshot(read, _SHARE, _OLD, _SAVED)
 
 
 def _rows(found: Mapping[str, Mapping[str, int]]) -> list[DayRow]:

@@ -281,13 +281,23 @@ def enter(
 
 def leave(keys: Keys, lease: str, name: str, by: str) -> Call[bool]:
     """A program gives its place back, or waits no longer: the next in line has it."""
-    return script(_LEAVE, [keys.queues], [f"{lease}\n{name}\n{by}"], bool, again=True)
+    return script(_LEAVE, [keys.queues], [f"{lease}\n{name}\n{by}", ""], bool, again=True)
 
 
-def leave_lapsed(keys: Keys) -> Call[list[PlaceHolder]]:
-    """Programs that did not renew their leases give their places back; which did, at most a hundred."""
+def unrenewed(keys: Keys, until: float, most: int = 100) -> Call[list[tuple[bytes, bytes]]]:
+    """Programs whose leases end at ``until`` (the server's time) or before, and when they do, the first first."""
+
+    def read(flat: Any) -> list[tuple[bytes, bytes]]:
+        return list(zip(flat[::2], flat[1::2], strict=True))
+
+    return command("ZRANGEBYSCORE", keys.programs, "-inf", until, "WITHSCORES", "LIMIT", 0, most, decode=read)
+
+
+def leave_lapsed(keys: Keys, lapsed: Sequence[tuple[bytes, bytes]]) -> Call[list[PlaceHolder]]:
+    """Those of ``unrenewed`` give their places back whose leases are over, and that have not renewed them since; which
+    did."""
 
     def read(reply: Any) -> list[PlaceHolder]:
         return [PlaceHolder(_text(one).partition("\n")[0], 0, 0.0) for one in reply]
 
-    return script(_LEAVE, [keys.queues], [""], read, again=True)
+    return script(_LEAVE, [keys.queues], [part for pair in lapsed for part in pair], read, again=True)

@@ -24,12 +24,13 @@ from henchman.errors import PayloadError, ServerAway, ServerError
 from henchman.kernel.clock import awake
 from henchman.kernel.text import described, shorten, visible
 from henchman.kernel.threads import Ticker
-from henchman.store import batches, jobs, leases, limits, ordered
+from henchman.store import batches, jobs, leases, ordered
 from henchman.store.call import Arg, Runner, command, commands
 from henchman.store.leases import LIFELINE_MS, Leader
 from henchman.store.queues import list_page
 from henchman.wire import payload, times
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
+from henchman.worker.lost_programs import LostPrograms
 from henchman.worker.lost_runs import LostRuns
 
 SHOWN = 20  # jobs named in one line
@@ -348,6 +349,7 @@ class Lifeline(Ticker):
         self._runtime = runtime
         self.leader = Leader(runtime.keys.lifeline, LIFELINE_MS)
         self._seen: dict[str, _Seen] = {}
+        self._programs = LostPrograms(runtime)
         self._own = runtime.connections.apart()
         self._opened, self._run = 0, b""
         self._last = self._swept = float("-inf")
@@ -377,8 +379,8 @@ class Lifeline(Ticker):
             self._swept = started
             if seen.buried:  # who is buried just now had everything moved
                 self._sweep(failed)
-            if seen.programs:
-                self._free_programs()
+        if seen.programs:
+            self._programs.free(started, self._is_same_server)
         took = awake() - started
         self.leader.lease_ms = max(LIFELINE_MS, int(4000 * took))  # a look that takes long keeps its turn
         return max(0.0, LOOK - took)
@@ -391,8 +393,12 @@ class Lifeline(Ticker):
         self.leader.resign(self._runtime.connections, self._runtime.events, self.name)
         return ended
 
-    def _rest(self) -> None:
+    def _forget(self) -> None:
         self._seen.clear()
+        self._programs.forget()
+
+    def _rest(self) -> None:
+        self._forget()
         if self.leader.leads:
             self.leader.leads = False
             self._own.close()
@@ -417,9 +423,12 @@ class Lifeline(Ticker):
         if own.opened != self._opened or now - self._last > GAP:
             run = self._server_run()
             if run != self._run or now - self._last > GAP:
-                self._seen.clear()
+                self._forget()
             self._run, self._opened = run, own.opened
         self._last = now
+
+    def _is_same_server(self) -> bool:
+        return self._server_run() == self._run
 
     def _server_run(self) -> bytes:
         """Something that is another one when the server is, or was started anew."""
@@ -452,8 +461,8 @@ class Lifeline(Ticker):
         ripe = self._ripe(seen.expires, now)
         entombed = there(runtime, [keys.tomb(name) for name in ripe])
         ripe = [name for name in ripe if keys.tomb(name) not in entombed]
-        if ripe and self._server_run() != self._run:
-            self._seen.clear()  # something between us and the server leads to another one without a word
+        if ripe and not self._is_same_server():
+            self._forget()  # something between us and the server leads to another one without a word
             ripe = []
         dead, alive = apart(partial(entomb, runtime), ripe)
         rescued, failed = apart(self._rescue_one, [*begun, *(name for name in dead if dead[name])])
@@ -508,11 +517,6 @@ class Lifeline(Ticker):
             self._sweep_one(name, since[name], lists[name], [one for one in lists[name] if one in filled])
 
         self._announce_failures(apart(sweep, [name for name in names if name not in failed])[1])
-
-    def _free_programs(self) -> None:
-        """Places that programs had outside of jobs, who are dead."""
-        for one in self._runtime.connections.run(limits.leave_lapsed(self._runtime.keys)):
-            self._runtime.events.emit("rescued", identity=one.jid.removeprefix("~"), count=0)
 
     def _sweep_one(self, name: str, buried: float, lists: list[str], filled: list[str]) -> None:
         runner, keys = self._runtime.connections, self._runtime.keys
