@@ -1,4 +1,4 @@
-"""Two thousand jobs over a rate of a hundred a second: how evenly they start, when the last one does, and what moves."""
+"""Two thousand jobs over a rate of a hundred a second: how evenly they start, when the last does, and what moves."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.worker.lost_runs import LostRuns
+from henchman.worker.metrics import ExecutionMetrics
 from support.dead import DEAD, corpse, entomb_and_rescue, job
 from support.store import Store
 from support.worker import jobs_in
@@ -90,10 +91,13 @@ def test_a_deadline_that_passed_there_is_the_end(app: App, redis: Redis, store: 
 def test_it_happens_once_and_it_is_known_where_it_ran(app: App, redis: Redis, store: Store) -> None:
     define(app, timeout=10)
     payload = lost(redis, store, "a")
-    runs = LostRuns(app, DEAD)
+    tally = ExecutionMetrics(app.clock.now)
+    runs = LostRuns(app, DEAD, tally.count)
     keys = [one.decode() for one in redis.scan_iter("*hm:flight:*")]
     assert [runs.time_out(one) for one in keys] == [1]
     assert [runs.time_out(one) for one in keys] == [0]
+    counted = tally.take()["act"]
+    assert (counted.processed, counted.failed, counted.causes) == (1, 1, {"timeout": 1})
     assert runs.facts_of(payload)["host"] == "host"
     assert runs.facts_of(payload)["thread"] == "henchman-1"
 

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, Final, NamedTuple
 
 import msgspec
 
-from henchman.work.unit import Unit
+from henchman.work.unit import Row, Unit
 
 __all__ = ["BAD", "SUFFIX", "EndLine", "EndsFile", "Journal", "waiting"]
 
@@ -26,8 +26,6 @@ BAD: Final = ".bad"  # behind the name of a file with a damaged line in its midd
 MOST_LINES: Final = 100_000  # that one process keeps
 MOST_BYTES: Final = 64 << 20
 _VERSION: Final = 1
-
-Row = tuple[Unit, str, bytes, float | str, bytes]
 
 
 class EndLine(msgspec.Struct, frozen=True, array_like=True):

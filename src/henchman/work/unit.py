@@ -16,7 +16,7 @@ from henchman.store.jobs import Settlement, settle, settle_oldest
 from henchman.wire.payload import seconds
 from henchman.wire.times import day
 
-__all__ = ["FetchOrder", "InFlightList", "Unit", "settle_oldest_units", "settle_units"]
+__all__ = ["FetchOrder", "InFlightList", "Row", "Unit", "settle_oldest_units", "settle_units"]
 
 _UNREAD: Mapping[str, Any] = MappingProxyType({})
 SPARE = 16  # units that have left their list and may stand in its order, beyond as many as are held
@@ -59,6 +59,10 @@ class Unit(msgspec.Struct, eq=False, weakref=True):
 
     def __repr__(self) -> str:
         return f"Unit({self.job.get('jid')!r} from {self.flight.queue!r})"
+
+
+#: how a unit ended: the ending, what is stored in its place, its delay or day, and its effects
+Row = tuple[Unit, str, bytes, float | str, bytes]
 
 
 class FetchOrder:

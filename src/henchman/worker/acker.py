@@ -27,7 +27,7 @@ from henchman.wire.payload import decode
 from henchman.work import checkpoint
 from henchman.work.effects import EndingFacts, batch_of, encoded, facts_of, finished, heir_of, tracked
 from henchman.work.outcome import DONE, Outcome
-from henchman.work.unit import Unit, settle_oldest_units, settle_units
+from henchman.work.unit import Row, Unit, settle_oldest_units, settle_units
 from henchman.worker.journal import JournalKeeper
 from henchman.worker.metrics import ExecutionMetrics
 from henchman.worker.places import Places
@@ -48,8 +48,6 @@ LATEST = 0.004  # seconds an outcome waits for company; with the round trip it s
 PATIENCE = 0.5  # seconds between two tries while the server is away: what ended is not told, and a kill repeats it
 
 _MARK = 0  # the place on the board for what is settled now, if that is one unit
-
-Row = tuple[Unit, str, bytes, float | str, bytes]
 
 
 class Acker(Service):

@@ -12,8 +12,8 @@ from henchman.errors import LeaseLost
 from henchman.store.jobs import MOST_BYTES
 from henchman.store.leases import adopt, server_name
 from henchman.wire.payload import decode
-from henchman.work.journal import EndLine, EndsFile, Journal, Row, waiting
-from henchman.work.unit import InFlightList, Unit
+from henchman.work.journal import EndLine, EndsFile, Journal, waiting
+from henchman.work.unit import InFlightList, Row, Unit
 from henchman.worker.session import LeaseSession
 
 __all__ = ["JournalKeeper"]

@@ -92,7 +92,7 @@ class Launcher:
         self.watcher = Watcher(runtime, self.session, queues, self.sources, self.control, self.cancels)
         self.manager.extend(self._fetchers(capsules))
         self.stager = Stager(runtime)
-        self.lifeline = Lifeline(runtime)
+        self.lifeline = Lifeline(runtime, self.acker.metrics.count)
         self.notices = DeathNotices(runtime, self.policy)
         self.renewal = Renewal(runtime, self.manager, self.session, self._pulse)
         figures = self.acker.metrics, self.policy.failures, self.isolation

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -22,10 +22,10 @@ from henchman.store.queues import list_page
 from henchman.wire import payload, times
 from henchman.wire.deadlines import deadline_of
 from henchman.work.effects import batch_of, encoded, facts_of
-from henchman.work.unit import InFlightList, Unit
+from henchman.work.unit import InFlightList, Row, Unit
 from henchman.worker.retry import RetryPolicy
 
-__all__ = ["LostRun", "LostRuns"]
+__all__ = ["Count", "LostRun", "LostRuns", "uncounted"]
 
 PAGE: Final = 500
 
@@ -48,11 +48,20 @@ class _Row(msgspec.Struct):
     run_at: float
 
 
-class LostRuns:
-    """What the process ``identity`` ran when it was heard of last: ``by_jid``. It lived until ``alive`` at least."""
+Count = Callable[[Sequence[Row]], object]
 
-    def __init__(self, runtime: Runtime, identity: str) -> None:
+
+def uncounted(rows: Sequence[Row]) -> None:
+    """Nobody counts them."""
+
+
+class LostRuns:
+    """What the process ``identity`` ran when it was heard of last: ``by_jid``. It lived until ``alive`` at least.
+    ``count`` adds what is ended here to the figures of this process."""
+
+    def __init__(self, runtime: Runtime, identity: str, count: Count = uncounted) -> None:
         self._runtime = runtime
+        self._count = count
         facts, work = runtime.connections.run(leases.record(runtime.keys, identity))
         ahead, beat = (_number(facts.get(name)) for name in ("skew", "beat"))
         self.alive = beat + runtime.config.lease if beat else 0.0
@@ -98,19 +107,22 @@ class LostRuns:
         outcome = RetryPolicy(runtime).failed(unit, job, error, None if known is None else known.options)
         batch, facts = batch_of(job) if outcome.ending == "dead" else "", facts_of(unit, outcome, job)
         told = facts._replace(detail={**facts.detail, **run.facts()})
+        effects = encoded(runtime.keys, job, "kept" if batch else outcome.ending, told)
         call = jobs.end_lost(
             runtime.keys,
             flight,
             stored,
             outcome,
             batch,
-            encoded(runtime.keys, job, "kept" if batch else outcome.ending, told),
+            effects,
             day=times.day(runtime.clock.now()),
             dead_max=runtime.config.dead_max,
             dead_timeout=runtime.config.dead_timeout,
         )
         done = runtime.connections.run(call) == 1
         if done:
+            unit.elapsed = max(self.alive - run.started, 0.0)
+            self._count([(unit, outcome.ending, outcome.stored, outcome.delay, effects)])
             what = {"jid": job.get("jid"), "class": job["class"], "queue": queue, "cause": outcome.cause}
             runtime.events.emit("charged", text="a job had run out of time on a host that is gone", **what)
         return int(done)

@@ -16,7 +16,7 @@ from henchman.store.days import ClassNames, DayEnds, EndedRow
 from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
 from henchman.wire import times
 from henchman.work.effects import STATUS, tracked
-from henchman.work.unit import Unit
+from henchman.work.unit import Row, Unit
 
 __all__ = ["ExecutionMetrics"]
 
@@ -27,8 +27,6 @@ _ENDS: Final = {"finished": "done", "error": "dead", "failed": "failed", "cancel
 _DAY = 86400  # seconds
 _ERROR: Final = ("error_class", "error_message")
 _LARGE = 1 << 20  # bytes of a payload that is not read again for the error in it
-
-Row = tuple[Unit, str, bytes, float | str, bytes]
 
 _FIRST = LIMITS[0] / 1000  # seconds: quicker runs need no look into the limits
 

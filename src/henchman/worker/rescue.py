@@ -31,7 +31,7 @@ from henchman.store.queues import list_page
 from henchman.wire import payload, times
 from henchman.work.effects import EndingFacts, batch_of, encoded, of_payload
 from henchman.worker.lost_programs import LostPrograms
-from henchman.worker.lost_runs import LostRuns
+from henchman.worker.lost_runs import Count, LostRuns, uncounted
 
 SHOWN = 20  # jobs named in one line
 AT_ONCE = 500  # questions, effects or payloads in one call
@@ -323,11 +323,12 @@ def entomb(runtime: Runtime, identity: str) -> bool:
     return True
 
 
-def rescue_lost(runtime: Runtime, identity: str) -> Rescued:
-    """Charge and give back what the entombed ``identity`` held, unless it was stopping: then no job is to blame."""
+def rescue_lost(runtime: Runtime, identity: str, count: Count = uncounted) -> Rescued:
+    """Charge and give back what the entombed ``identity`` held, unless it was stopping: then no job is to blame.
+    ``count`` hears of runs whose time was over."""
     stopping = runtime.connections.run(command("ZSCORE", runtime.keys.stopping, identity)) is not None
     death = None if stopping else Death("its host is gone")
-    lost = LostRuns(runtime, identity)
+    lost = LostRuns(runtime, identity, count)
     say = partial(runtime.events.emit, "charged")
     return rescue(runtime, identity, death, lambda text, **facts: say(text=text, **facts), lost)
 
@@ -344,9 +345,10 @@ class Lifeline(Ticker):
 
     name = "lifeline"
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, count: Count = uncounted) -> None:
         super().__init__(runtime.events.failed)
         self._runtime = runtime
+        self._count = count
         self.leader = Leader(runtime.keys.lifeline, LIFELINE_MS)
         self._seen: dict[str, _Seen] = {}
         self._programs = LostPrograms(runtime)
@@ -471,7 +473,7 @@ class Lifeline(Ticker):
         return set(failed)
 
     def _rescue_one(self, name: str) -> Rescued:
-        rescued = rescue_lost(self._runtime, name)
+        rescued = rescue_lost(self._runtime, name, self._count)
         if rescued.moved or rescued.error is None:
             self._runtime.events.emit("rescued", identity=name, count=rescued.moved)
         return rescued
