@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _PAGE = 50
+_STEP = 40  # keys that a scan is asked for: it gives some more
 _BY_NAME = 1 << 62  # a cursor from there on is a place among the keys by name: the server has none as high
 _REMEMBERED = {"s": "finished", "f": "failed", "x": "over"}
 _LIVING = ("blocked", "deferred", "enqueued", "scheduled", "retrying", "working")
@@ -189,7 +190,7 @@ def keys_in(keys: Keys, scope: str, phase: str, cursor: int) -> Procedure[KeyPag
     phase = phase or next((word for word, many in counts.items() if many), "once")
     letter = _LETTERS[phase]
     first = max(cursor - _BY_NAME, 0)
-    cursor, found = yield locks.page(keys, letter, scope, 0 if first else cursor, step=_PAGE)
+    cursor, found = yield locks.page(keys, letter, scope, 0 if first else cursor, step=_STEP)
     if first or (not cursor and len(found) > 2 * _PAGE):
         cursor = _BY_NAME + first + _PAGE if len(found) > first + _PAGE else 0
         found = sorted(found)[first : first + _PAGE]
