@@ -86,6 +86,7 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
 @pytest.fixture(scope="module")
 def site(crowd: Crowd) -> Console:
     made: Any = crowd.app.console()
+    Browser(made).get("/batches")  # saved views are looked up twice a minute, for all pages
     return made  # type: ignore[no-any-return]
 
 

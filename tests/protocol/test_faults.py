@@ -521,6 +521,7 @@ STRUCK = {
     *("outbox_push", "outbox_forget"),  # outbox/test_killed_relays.py
     "unlock",  # store/test_locks.py
     "adopt",  # worker/test_journal.py
+    "audit",  # console/test_audit.py
     *("park_end", "release_page", "decided"),  # test_decision_faults.py
     *("operate", "operation_back", "operation_turn"),  # test_operation_faults.py
     *("limit_declare", "limit_set", "limit_hand", "limit_enter", "limit_leave"),  # worker/test_places.py

@@ -23,7 +23,7 @@ from henchman.work.effects import of_payload
 from henchman.worker import decide
 from henchman.worker.decide import Decisions
 from support.locks import left_of_keys
-from support.store import ME, Store
+from support.store import ME, Store, changed
 
 SEEDS, STEPS = 8, 160
 Need = tuple[str, str]
@@ -315,7 +315,7 @@ def change(monkeypatch: pytest.MonkeyPatch, old: str, new: str) -> None:
     assert found, old
     for module, name in found:
         script: Script = getattr(module, name)
-        monkeypatch.setattr(module, name, Script(script.name, script.text.replace(old, new), "0" * 40))
+        monkeypatch.setattr(module, name, changed(script, old, new))
 
 
 @pytest.fixture(autouse=True)

@@ -8,11 +8,11 @@ from typing import Any, TypeVar
 from henchman.client.registry import Registry
 from henchman.config import Config
 from henchman.store import jobs, leases
-from henchman.store.call import Arg, Call, command
+from henchman.store.call import Arg, Call, Script, command
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 
-__all__ = ["DAY", "ME", "Store", "fetching"]
+__all__ = ["DAY", "ME", "Store", "changed", "fetching"]
 
 T = TypeVar("T")
 
@@ -24,6 +24,13 @@ def fetching(keys: Keys, *queues: tuple[str, int], count: int, identity: str = M
     """The fetch of ``identity`` in its first epoch from ``queues``: (name, extra)."""
     asked = [(name, keys.queue(name), keys.in_flight(identity, 1, name), extra) for name, extra in queues]
     return jobs.fetch(keys, identity, asked, count, 30_000)
+
+
+def changed(script: Script, old: str, new: str) -> Script:
+    """A script with another text, which the server does not know."""
+    made = Script(script.name, script.text.replace(old, new), {"keys": ""})
+    assert made.sha != script.sha, old
+    return made
 
 
 class Store:

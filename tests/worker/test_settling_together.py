@@ -184,7 +184,7 @@ def test_a_unit_that_stands_before_all_others(scene: Scene) -> None:
         until(lambda: in_flight(scene.redis) == [b"refused"], "only that is left")
         assert cuts(spy) == [COUNT]
         assert int(scene.redis.get("stat:processed") or 0) == COUNT  # type: ignore[arg-type]
-        assert not scene.launcher.session.held
+        until(lambda: not scene.launcher.session.held, "none is held")
     assert scene.heard["late"] == []
 
 

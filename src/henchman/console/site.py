@@ -60,6 +60,7 @@ __all__ = ["Console"]
 _BODY: Final = 131_072  # bytes of a form: 32 KB of arguments, each byte of which may take three, and the rest
 _FIELDS: Final = 50  # of a form
 _PATH: Final = 2048  # characters of an address
+_SEEN: Final = 30.0  # seconds that saved views of other consoles may be old
 _log = logging.getLogger("henchman.console")
 
 
@@ -104,7 +105,7 @@ class Console:
             self._bulk,
         ]
         self._screens = Screens(runtime)
-        self._saved = Snapshot(lambda: run(runtime.connections, saved_views(runtime.keys)), 0.0, 3.0, 0.0)
+        self._saved = Snapshot(lambda: run(runtime.connections, saved_views(runtime.keys)), 0.0, _SEEN, 0.0)
         self._views: dict[tuple[str, int], View] = {**self._screens.views}
         deeds: dict[tuple[str, str], Deed] = {}
         for one in subjects:
