@@ -220,7 +220,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "limits.hand": [lambda keys: limits.hand(keys, "a", "x")],
     "limits.enter": [lambda keys: limits.enter(keys, "~h:1:0", "a", "x", 2, 0, 30_000, has=True)],
     "limits.leave": [lambda keys: limits.leave(keys, "~h:1:0", "a", "x")],
-    "limits.leave_lapsed": [limits.leave_lapsed],
+    "limits.leave_lapsed": [lambda keys: limits.leave_lapsed(keys, [(b"~h:1:0\na\nx", b"7.5")] * 2)],
     "needs.park_ends": [_park_ends],
     "needs.blocked_page": [lambda keys: needs.blocked_page(keys, 0)],
     "needs.blocked": [lambda keys: needs.blocked(keys, ["a", "b"])],

@@ -44,8 +44,8 @@ class DayPages:
 
     def __init__(self, runtime: Runtime) -> None:
         self._runtime = runtime
-        self._days = {one: _shared(partial(days_of, runtime, one)) for one in ("", *SOURCES)}
-        self._day = lru_cache(_KNOWN)(lambda *what: _shared(partial(day_of, runtime, *what)))
+        self._days = {one: _looked_up(partial(days_of, runtime, one)) for one in ("", *SOURCES)}
+        self._day = lru_cache(_KNOWN)(lambda *what: _looked_up(partial(day_of, runtime, *what)))
         self.views: Mapping[tuple[str, int], View] = {("days", 0): self.all, ("days", 1): self.one}
         self.deeds: Mapping[tuple[str, str], Deed] = {}
 
@@ -92,7 +92,7 @@ class DayPages:
         }
 
 
-def _shared(read: Callable[[], Any]) -> Snapshot[Any]:
+def _looked_up(read: Callable[[], Any]) -> Snapshot[Any]:
     return Snapshot(read, _SHARE, _OLD, _SAVED)
 
 

@@ -382,7 +382,7 @@ class Lifeline(Ticker):
             if seen.buried:  # who is buried just now had everything moved
                 self._sweep(failed)
         if seen.programs:
-            self._programs.free(started, self._is_same_server)
+            self._programs.free(started, lambda: self._server_run() == self._run)
         took = awake() - started
         self.leader.lease_ms = max(LIFELINE_MS, int(4000 * took))  # a look that takes long keeps its turn
         return max(0.0, LOOK - took)
@@ -429,9 +429,6 @@ class Lifeline(Ticker):
             self._run, self._opened = run, own.opened
         self._last = now
 
-    def _is_same_server(self) -> bool:
-        return self._server_run() == self._run
-
     def _server_run(self) -> bytes:
         """Something that is another one when the server is, or was started anew."""
         own = self._own
@@ -463,7 +460,7 @@ class Lifeline(Ticker):
         ripe = self._ripe(seen.expires, now)
         entombed = there(runtime, [keys.tomb(name) for name in ripe])
         ripe = [name for name in ripe if keys.tomb(name) not in entombed]
-        if ripe and not self._is_same_server():
+        if ripe and self._server_run() != self._run:
             self._forget()  # something between us and the server leads to another one without a word
             ripe = []
         dead, alive = apart(partial(entomb, runtime), ripe)
