@@ -23,12 +23,12 @@ from henchman.store import batches, jobs, leases, limits, locks, queues
 from henchman.store.jobs import Move, Settlement
 from henchman.store.locks import Claimant
 from henchman.work.effects import EndingFacts, of_payload
-from henchman.work.limits import has_time, limits_asked, limits_of, limits_text, places_end, without_time
+from henchman.work.limits import SaidLimit, has_time, limits_asked, limits_of, limits_text, places_end, without_time
 from henchman.work.locks import key_of
 from henchman.worker.decide import Decisions
 from henchman.worker.rescue import rescue
 from support.locks import FREED
-from support.store import DAY, Store
+from support.store import DAY, ME, Store
 
 SEEDS, STEPS = 12, 250
 ENDS = [one for one in FREED if one not in ("rescued", "staged", "started", "trimmed", "deleted", "poisoned", "kept")]
@@ -303,3 +303,22 @@ def test_places_are_those_of_who_runs_and_nothing_is_left(store: Store, app: App
     LockAuditor(app).audit()  # whoever waited in a line and was cancelled left it in doubt
     beginnings = ("hm:slots", "hm:await", "hm:parked", "hm:behind", "hm:doubt", "hm:lock")
     assert [one for one in store.all_keys() if one.startswith(beginnings)] == []
+
+
+def test_a_whole_fetch_waits_behind_the_first_of_it(store: Store) -> None:
+    """None of it stands in a line on the server, from which it would be drawn again."""
+    limits = [SaidLimit("c", "bank", "", 10, 0, 1)]
+    store.join("a")
+    payloads = [
+        json.dumps({"class": "m.f", "args": [], "jid": f"{n:024x}", "hm": {"limits": [list(limits[0])]}}).encode()
+        for n in range(600)
+    ]
+    store.push("a", *payloads)
+    fetched = store.fetch("a", count=600)[0]
+    asked = limits_asked({}, limits_text(limits, None), 1000)
+    asking = [Claimant(one, json.loads(one)["jid"], "", 1, "", "-", "wait", "", asked) for one in fetched]
+    lists = [(store.keys.in_flight(ME, 1, "a"), store.keys.queue("a"))]
+    answers, drawn = store.run(locks.claim(store.keys, ME, lists, asking, 30_000))
+    assert (len([one for one in answers if one.token]), len([one for one in answers if one.behind])) == (600, 590)
+    assert drawn == []
+    assert store.ask("SCARD", store.keys.behind) == 590

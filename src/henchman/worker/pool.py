@@ -136,7 +136,7 @@ class Pool:
         if self._closed or self._late.pop(run, 0) is not None:
             return False
         self._late_at = time.monotonic()
-        if len(self._late) == self.low_water:
+        if len(self._late) == self.low_water * 3 // 2:
             self._on_room()
         return True
 
