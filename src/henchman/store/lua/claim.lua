@@ -217,7 +217,7 @@ local function made_places()
   return claim_places
 end
 
-local MOST_TOGETHER = 1000  -- jobs: of each two words are unpacked at most
+local MOST_TOGETHER = 500  -- jobs: of each two words are unpacked at most
 local by_scope, groups = {}, {}
 local by_places, of_places = {}, {}
 -- Jobs that are claimed together, below a name.

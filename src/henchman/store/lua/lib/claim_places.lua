@@ -130,7 +130,8 @@ local function claim_places(head, jobs)
   local room, narrowest = room_of(limits)
   local starting, fresh, others = told_apart(head, jobs, room)
   behind_left = behind_left or head.behind
-  local may = (#starting > 0 or head.holds) and room >= 0 and behind_left or 0
+  head.holds = head.holds or #starting > 0  -- also for those that are looked at after these
+  local may = head.holds and room >= 0 and behind_left or 0
   local is_line = (may > 0 or #others > 0) and is_line_for(limits)
   if is_line and may > 0 and #limits == 1 then
     draw(head, math.min(may, MOST_DRAWN))
