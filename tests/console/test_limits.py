@@ -14,7 +14,7 @@ from henchman import App
 from henchman.console.render import tilde
 from henchman.inspector.audit import audited
 from henchman.store.call import run
-from support.bank import Bank
+from support.bank import Bank, parked_since
 from support.browsing import XSS, Browser
 from support.worker import until, working
 
@@ -154,16 +154,6 @@ def test_prometheus_reads_limits(bank: Bank) -> None:
         "henchman_limits_hidden 0",
     ):
         assert line in told.splitlines(), line
-
-
-def parked_since(redis: Redis, seconds: float) -> None:
-    """Who waits for a place waits since so much earlier."""
-    for jid, row in redis.hgetall("hm:parked").items():  # type: ignore[union-attr]
-        queue, due, reason, rest = row.split(b"\n", 3)
-        words = reason.split(b" ")
-        assert words[0] == b"limit"
-        words[1] = str(time.time() - seconds).encode()
-        redis.hset("hm:parked", jid, b"\n".join((queue, due, b" ".join(words), rest)))
 
 
 def test_what_waits_for_long_is_a_finding(bank: Bank, redis: Redis) -> None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
+
+from redis import Redis
 
 from henchman import App, Concurrent, Leaky
 
@@ -23,3 +26,13 @@ class Bank:
         def call() -> None: ...
 
         self.pay, self.call = pay, call
+
+
+def parked_since(redis: Redis, seconds: float) -> None:
+    """Who waits for a place waits since so much earlier."""
+    for jid, row in redis.hgetall("hm:parked").items():  # type: ignore[union-attr]
+        queue, due, reason, rest = row.split(b"\n", 3)
+        words = reason.split(b" ")
+        assert words[0] == b"limit"
+        words[1] = str(time.time() - seconds).encode()
+        redis.hset("hm:parked", jid, b"\n".join((queue, due, b" ".join(words), rest)))

@@ -17,6 +17,7 @@ from henchman.inspector.metrics import mark_deploy
 from henchman.store import fair
 from henchman.store.call import ask, run
 from henchman.wire.payload import encode
+from support.bank import parked_since
 from support.worker import until, working
 
 __all__ = ["INCIDENTS", "Content", "NightShop"]
@@ -211,10 +212,7 @@ class NightShop:
         self.book.enqueue("A-1")
         with working(self.app):
             until(lambda: self.app.blocked.size() == 1, "it waits for a place")
-        for jid, row in self.redis.hgetall("hm:parked").items():  # type: ignore[union-attr]
-            queue, due, reason, rest = row.split(b"\n", 3)
-            since = b" ".join((b"limit", str(time.time() - 1200).encode(), *reason.split(b" ")[2:]))
-            self.redis.hset("hm:parked", jid, b"\n".join((queue, due, since, rest)))
+        parked_since(self.redis, 1200)
 
     def full_limit(self) -> None:
         identity = "host-4:433:" + "d" * 12

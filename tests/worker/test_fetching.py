@@ -32,6 +32,12 @@ def noting(app: App, *queues: str) -> tuple[list[tuple[str, int]], dict[str, obj
     return ran, {queue: make(queue) for queue in queues}
 
 
+def push_beside_the_pause(ran: list[tuple[str, int]], jobs: dict[str, object]) -> None:
+    jobs["default"].enqueue(1)  # type: ignore[attr-defined]
+    jobs["other"].enqueue(2)  # type: ignore[attr-defined]
+    until(lambda: ran == [("other", 2)], "the other queue goes on")
+
+
 def _noter(ran: list[tuple[str, int]], queue: str):  # type: ignore[no-untyped-def]
     def note(number: int) -> None:
         ran.append((queue, number))
@@ -120,9 +126,7 @@ def test_pause_holds_also_where_a_watcher_waits_already(
         until(lambda: launcher.watcher.armed == 2, "both are watched")
         app.connections.run(pause(app.keys, "default", Pause()))
         until(lambda: launcher.watcher.armed == 1, "no longer watched")
-        jobs["default"].enqueue(1)  # type: ignore[attr-defined]
-        jobs["other"].enqueue(2)  # type: ignore[attr-defined]
-        until(lambda: ran == [("other", 2)], "the other queue goes on")
+        push_beside_the_pause(ran, jobs)
         assert redis.llen("queue:default") == 1
         app.connections.run(unpause(app.keys, "default"))
         until(lambda: ran == [("other", 2), ("default", 1)], "unpaused, it runs")
@@ -139,9 +143,7 @@ def test_a_pause_by_another_hand_holds_at_the_next_look_of_the_stager(
         until(lambda: launcher.watcher.armed == 2, "both are watched")
         redis.sadd("paused", "default")
         until(lambda: launcher.watcher.armed == 1, "no longer watched", 5)
-        jobs["default"].enqueue(1)  # type: ignore[attr-defined]
-        jobs["other"].enqueue(2)  # type: ignore[attr-defined]
-        until(lambda: ran == [("other", 2)], "the other queue goes on")
+        push_beside_the_pause(ran, jobs)
         redis.srem("paused", "default")
         until(lambda: ran == [("other", 2), ("default", 1)], "unpaused, it runs", 5)
         assert redis.hget("hm:clock", "paused") == b"{}"
@@ -157,9 +159,7 @@ def test_work_goes_on_when_the_time_of_a_pause_is_over(
         until(lambda: launcher.watcher.armed == 2, "both are watched")
         app.connections.run(pause(app.keys, "default", Pause(time.time(), "ana", "outage", time.time() + 2)))
         until(lambda: launcher.watcher.armed == 1, "no longer watched", 5)
-        jobs["default"].enqueue(1)  # type: ignore[attr-defined]
-        jobs["other"].enqueue(2)  # type: ignore[attr-defined]
-        until(lambda: ran == [("other", 2)], "the other queue goes on")
+        push_beside_the_pause(ran, jobs)
         until(lambda: ran == [("other", 2), ("default", 1)], "its time is over, it runs", 8)
     assert (redis.exists("paused"), redis.exists("hm:pauses")) == (0, 0)
 

@@ -66,7 +66,7 @@ class RecordPages:
 
 
 def words_of_search(said: str) -> tuple[Search, str]:
-    """What somebody looks for in history, and where, if that was not said: a text is looked for in the last day."""
+    """A search in history, and when, if that was not said: a text is looked for in the last day."""
     words = said.split()
     search, within = parse_search(words), ""
     if search.text and search == search._replace(since=None, until=None, batch=None):

@@ -76,7 +76,7 @@ class ErrorGroup:
     ``jobs``, ``queues``, ``hosts``, ``versions`` (the tags of processes), ``attempts``: counts by name, of at most 20;
     ``hours``: by hour (Unix time // 3600), of the last 48;
     ``after``: the last deploy before it was first seen; ``trace``: the traceback of one, newest frame first;
-    ``handled``: what somebody decided about it last.
+    ``handled``: the last decision of a person about it.
     """
 
     id: str

@@ -32,12 +32,12 @@ class PauseJson(TypedDict):
 def pause_queue(
     keys: Keys, name: str, reason: str, by: str, lasts: float | dt.timedelta | None = None
 ) -> Procedure[None]:
-    """Pause a queue of either kind, and note why; it ``lasts`` so many seconds (None: until somebody ends it).
+    """Pause a queue of either kind, and note why; it ``lasts`` so many seconds (None: until it is resumed).
     ArgumentError when the reason is longer than 200 characters, or it lasts less than 5 seconds or more than 30 days.
     """
     length = lasts.total_seconds() if isinstance(lasts, dt.timedelta) else lasts
     if length is not None and (isinstance(length, bool) or not _LEAST <= length <= _LONGEST):
-        raise ArgumentError(f"lasts={lasts!r}: it is from 5 seconds to 30 days, or None: until somebody ends it")
+        raise ArgumentError(f"lasts={lasts!r}: it is from 5 seconds to 30 days, or None: until it is resumed")
     said, author = (" ".join(one.encode("utf-8", "replace").decode().split()) for one in (reason, by))
     if len(said) > LONGEST_REASON:
         raise ArgumentError(f"the reason has {len(said):,} characters: say it in {LONGEST_REASON}, or point to a page")

@@ -42,7 +42,7 @@ _FIELD: Final = re.compile(r"(?<!\S)error:")
 
 
 class Hit(NamedTuple):
-    """Something that was found: its name, what is said of it, and the words of its page's address, with what that is
+    """A find: its name, what is said of it, and the words of its page's address, with what that is
     narrowed to. ``exact``: the text is its whole id."""
 
     name: str

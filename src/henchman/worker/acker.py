@@ -89,13 +89,16 @@ class Acker(Service):
 
     def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Take one outcome; committed within 5 ms if the server is there."""
-        heir = None if unit.claim is None or unit.source is not None else self.places.ended(unit)
+        heir = self._heir(unit)
         self._rows.append(self._row(unit, outcome, job))
         if not self._is_rung:
             self._is_rung = True
             self._first.set()
         if heir is not None:
             self._begin(heir)
+
+    def _heir(self, unit: Unit) -> Run | None:
+        return None if unit.claim is None or unit.source is not None else self.places.ended(unit)
 
     def _begin(self, heir: Run) -> None:
         """Let the heir of a job's places start, whose end is noted."""
@@ -171,7 +174,7 @@ class Acker(Service):
         return unit not in self._session.held or self.stopping.is_set()
 
     def _commit_alone(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
-        heir = None if unit.claim is None or unit.source is not None else self.places.ended(unit)
+        heir = self._heir(unit)
         row = self._row(unit, outcome, job)
         try:
             self._report()

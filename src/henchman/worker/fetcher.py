@@ -51,7 +51,7 @@ _marks = itertools.count(1)  # places on the scoreboard, two a fetcher: its own 
 
 AHEAD = 0.02  # seconds of work that may be fetched beyond the free slots
 AHEAD_MOST = 500
-LATE_MOST = 1000  # that wait for places of limits which others have here
+LATE_RUNS = 1000  # at most, that wait for places of limits which others have here
 AHEAD_BYTES = 8 << 20  # of payloads that a process may have fetched beyond its slots, all capsules together
 PATIENCE = 0.05  # seconds that a fetched job may wait beside busy slots
 TICK = 0.005
@@ -314,10 +314,9 @@ class Fetcher(Service):
 
     def _wanted(self) -> int:
         """How many jobs to ask for now."""
-        waiting = self.pool.waiting
+        waiting = self.pool.waiting + self.pool.late
         if self._acker.full or awake() >= self._session.valid_until:
             return 0
-        waiting += self.pool.late * 2 // 3  # what comes after them takes a claim more
         free = self.pool.free - waiting
         if self._room is not None:
             return max(min(free, self._room()), 0)
@@ -488,7 +487,7 @@ class Fetcher(Service):
     def _claimed(self, runs: Sequence[Run], queue: str, mark: int | None) -> list[Run]:
         """Those of ``runs`` that may start. While their jobs are short, more may wait for places that these have."""
         is_short = queue in self._ahead and self._room is None and time.monotonic() > self._hold_until
-        most = LATE_MOST - self.pool.late if is_short and not self._cancels.suspects else 0
+        most = LATE_RUNS - self.pool.late if is_short and not self._cancels.suspects else 0
         read = partial(self._runs, mark=self._mark if mark is None else mark)
         starting = self._claims.claimed(runs, Room(self.pool.keep, max(most, 0), read))
         stand_in_line = most > 0 and not any(run.unit in self._session.held for run in runs)

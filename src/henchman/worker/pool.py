@@ -33,7 +33,7 @@ ALONE_WITHIN = 30.0  # seconds that a suspect waits for the jobs beside it; then
 ALONE_STEP = 0.02
 
 LATE_STEP = 0.02  # seconds without an end after which those that wait for a place may be told to wait elsewhere
-LATE_MOST = 1.0  # seconds that one of them waits here at most
+LATE_FOR = 1.0  # seconds that one of them waits here at most
 
 _places = itertools.count()  # on the board that the supervisor reads: one for each thread of this process
 _BASE36 = "0123456789abcdefghijklmnopqrstuvwxyz"
@@ -136,7 +136,7 @@ class Pool:
         if self._closed or self._late.pop(run, 0) is not None:
             return False
         self._late_at = time.monotonic()
-        if len(self._late) == self.low_water * 3 // 2:
+        if len(self._late) == self.low_water:
             self._on_room()
         return True
 
@@ -271,8 +271,8 @@ class Pool:
         with self._lock:
             if (late := next(iter(self._late), None)) is not None:
                 now = time.monotonic()
-                if self._late_at < now - LATE_STEP or late.unit.fetched_at < now - LATE_MOST:
-                    return min(self._late_at, late.unit.fetched_at + LATE_MOST)
+                if self._late_at < now - LATE_STEP or late.unit.fetched_at < now - LATE_FOR:
+                    return min(self._late_at, late.unit.fetched_at + LATE_FOR)
             if self.hold_tasks and self._tasks:
                 return self._tasks[0].unit.fetched_at
             heads = [run.unit.fetched_at for run in (_first(self._threads), _first(self._tasks)) if run is not None]

@@ -40,7 +40,7 @@ class CauseJson(TypedDict):
 
 class ErrorJson(TypedDict):
     """Failures of one kind. ``last_24_hours``: by the hour, this one last; ``trace``: of one of them, where asked;
-    ``handled``: what somebody decided: verb, at, until, more."""
+    ``handled``: the last decision of a person: verb, at, until, more."""
 
     id: str
     error: str

@@ -17,7 +17,7 @@ class FurtherJson(TypedDict):
 
 
 class HitJson(FurtherJson):
-    """Something that was found: its name, and what is said of it."""
+    """A find: its name, and what is said of it."""
 
     name: str
     text: str
