@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -13,6 +14,8 @@ from henchman import App, Concurrent, Leaky
 from henchman.cli.main import henchman
 from henchman.errors import ArgumentError, DefinitionError
 from henchman.inspector.doctor import examine
+from henchman.store import limits
+from henchman.store.connection import Connections
 from support.bank import Bank
 from support.store import Store
 from support.worker import Heard, until, working
@@ -102,6 +105,24 @@ def test_no_places_at_all_hold_all_up_until_there_are_some(store: Store, bank: B
         assert asyncio.run(bank.app.limits.aset("bank", 1)).let_go == 1
         until(lambda: bank.began == ["x1"], "it runs")
         bank.go.set()
+
+
+def test_hundreds_are_counted_in_a_few_round_trips(store: Store, bank: Bank, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"bank{number:03}" for number in range(120)]
+    store.run(limits.declare(store.keys, [("c", name, 1, 0.0) for name in names]))
+    store.ask("HSET", store.keys.places("bank119", "x"), "j1", "1 2")
+    store.ask("SADD", store.keys.taken("bank119"), "x")
+    trips, run = list[object](), Connections.run
+
+    def counting(self: Connections, call: Any, *rest: Any, **more: Any) -> Any:
+        trips.append(call)
+        return run(self, call, *rest, **more)
+
+    monkeypatch.setattr(Connections, "run", counting)
+    found = bank.app.limits.all()
+    assert [one.name for one in found] == names
+    assert [one.used for one in found] == [0] * 119 + [1]
+    assert len(trips) <= 9, "three for each fifty"
 
 
 def test_what_was_set_by_hand_stays_and_else_the_code_says_it(store: Store, bank: Bank, redis_url: str) -> None:

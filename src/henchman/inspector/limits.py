@@ -85,13 +85,9 @@ class LimitState:
 
 def limit_states(keys: Keys, match: str = "") -> Procedure[list[LimitState]]:
     """Every limit that was ever used, by name, with how much of it is taken. ``match``: with it in their names."""
-    every: list[LimitSize] = yield limits.sizes(keys)
-    found = []
-    for one in every:
-        if match.lower() not in one.name.lower():
-            continue
-        parts, more = (yield from parts_of(keys, one.name)) if one.kind == "c" else ([], False)
-        found.append(_state(one, parts, more=more))
+    found, many = yield from some_limits(keys, match, each=MOST_PARTS)
+    while len(found) < many and (some := (yield from some_limits(keys, match, len(found), each=MOST_PARTS))[0]):
+        found += some
     return found
 
 
