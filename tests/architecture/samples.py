@@ -277,7 +277,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "queues.list_page": [lambda keys: queues.list_page(keys.queue("a"), -1, 100, leftwards=True, text="x")],
     "queues.ends": [lambda keys: queues.ends(keys, "abc")],
     "queues.queues_page": [lambda keys: queues.queues_page(keys, "abc", 0, 100)],
-    "queues.read_each": [lambda keys: queues.read_each([keys.queue(one).encode() for one in "ab"], "queue")],
+    "queues.read_each": [lambda keys: queues.read_each([keys.queue(one).encode() for one in "ab"], ["queue"] * 2)],
     "leases.join": [
         lambda keys: leases.join(keys, ME, [keys.in_flight(ME, 1, "a"), keys.in_flight(ME, 1, "b")], 30_000)
     ],

@@ -104,14 +104,13 @@ class ErrorGroup:
 
     def recent(self, now: float) -> float:
         """Failures in the last hour, about: those of this hour, and its share of those of the hour before."""
-        before, present = self.trend(now)[-2:]
-        return present + before * (1 - now % 3600 / 3600)
+        hour = int(now // 3600)
+        return self.hours.get(hour, 0) + self.hours.get(hour - 1, 0) * (1 - now % 3600 / 3600)
 
     def state(self, now: float) -> Trend:
         """Whether somebody resolved it, and it came back since, or muted it until later; whether it is new (first seen
         within an hour), rises (three times as many as usual in this hour), is quiet
         (none in this hour and the one before), or goes on as it did."""
-        recent, usual = self.recent(now), sum(self.trend(now)[:-2]) / (HOURS - 2)
         known = self.handled
         if known is not None and known.verb == "resolve":
             return "returned" if self.last > known.at else "resolved"
@@ -119,9 +118,11 @@ class ErrorGroup:
             return "muted"
         if now - self.first < NEW:
             return "new"
-        if recent >= _FEW and recent > _RISE * usual:
+        *before, last, present = self.trend(now)
+        recent = self.recent(now)
+        if recent >= _FEW and recent > _RISE * sum(before) / len(before):
             return "rising"
-        return "steady" if any(self.trend(now)[-2:]) else "quiet"
+        return "steady" if last or present else "quiet"
 
     @property
     def since(self) -> int:

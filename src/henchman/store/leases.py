@@ -19,7 +19,7 @@ from henchman.kernel.clock import ServerClock
 from henchman.kernel.events import Events
 from henchman.store.call import Arg, Call, Procedure, Runner, command, commands, load, script
 from henchman.store.keys import Keys
-from henchman.store.queues import raw, read_all
+from henchman.store.queues import Kind, raw, read_all
 
 _JOIN = load("join")
 _RENEW = load("renew")
@@ -326,13 +326,14 @@ def records(keys: Keys, which: Sequence[str], *, jobs: bool = True) -> Procedure
     """The records of the processes ``which``, without those under whose keys stands something else; empty facts: that
     one is gone. ``jobs``: with those that they run."""
     if not jobs:
-        flats = yield from read_all([raw(keys.process(one)) for one in which], "hash")
+        flats = yield from read_all([raw(keys.process(one)) for one in which], ["hash"] * len(which))
         told = [(one, flat) for one, flat in zip(which, flats, strict=True) if not isinstance(flat, str)]
         return [Record(name, _pairs(flat[0]), {}) for name, flat in told]
     names = [
         raw(key) for identity in which for key in (keys.process(identity), keys.work(identity), keys.workers(identity))
     ]
-    rows = yield from read_all(names, "hash")
+    kinds: list[Kind] = ["hash", "hash", "spare"]
+    rows = yield from read_all(names, kinds * len(which))
     found: list[Record] = []
     for place, name in enumerate(which):
         parts = rows[3 * place : 3 * place + 3]

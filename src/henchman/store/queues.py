@@ -62,7 +62,7 @@ def paused(keys: Keys) -> Call[frozenset[str]]:
 
 def look(keys: Keys, which: Sequence[str]) -> Procedure[list[Look | str]]:
     """Size and next payload of each of the queues ``which``; a text says what is wrong with one that is no list."""
-    asked = read_all([raw(keys.queue(name)) for name in which], "queue")
+    asked = read_all([raw(keys.queue(name)) for name in which], ["queue"] * len(which))
     found, (lined, fair) = yield from side_by_side(asked, ask(_lined(keys, which)))
     return [
         one if isinstance(one, str) else Look(one[0] + more, one[1] if one[0] else None, more, name in fair)
@@ -113,23 +113,27 @@ def levels(keys: Keys) -> Call[list[Level]]:
     return command("LRANGE", keys.levels, 0, _LEVELS - 1, decode=read)
 
 
-def read_each(names: Sequence[bytes], kind: Literal["queue", "hash"]) -> Call[list[Any]]:
+Kind = Literal["queue", "hash", "spare"]
+
+
+def read_each(names: Sequence[bytes], kinds: Sequence[Kind]) -> Call[list[Any]]:
     """What stands under the keys ``names``, of the first of them at least and of others as far as 4 MB go.
 
-    Of a queue [length, the payload that is next], of a hash [[name, value, …]]; a text of a key that is neither.
+    Of a queue [length, the payload that is next], of a hash [[name, value, …]]; a text of a key that is neither. A
+    ``spare`` is a hash that is read where the key before it holds nothing.
     """
 
     def read(reply: Any) -> list[Any]:
         return [row[1].decode("utf-8", "replace") if row[0] == 0 else row[1:] for row in reply]
 
-    return script(_READ_EACH, names, [kind] * len(names), read, again=True)
+    return script(_READ_EACH, names, kinds, read, again=True)
 
 
-def read_all(names: Sequence[bytes], kind: Literal["queue", "hash"]) -> Procedure[list[Any]]:
+def read_all(names: Sequence[bytes], kinds: Sequence[Kind]) -> Procedure[list[Any]]:
     """``read_each`` for all of ``names``, in as many calls as it needs."""
     rows: list[Any] = []
     while len(rows) < len(names):
-        rows += yield read_each(names[len(rows) :], kind)
+        rows += yield read_each(names[len(rows) :], kinds[len(rows) :])
     return rows
 
 

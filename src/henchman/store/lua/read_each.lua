@@ -2,7 +2,8 @@
 -- KEYS (key)*
 -- ARGV (kind)*
 -- returns one row a key, fewer when they reach 4 MB: {1, length, last entry} of a queue, {1, {name, value, …}} of a hash,
---   {0, error} of a key that holds something else. kind is queue or hash.
+--   {0, error} of a key that holds something else. kind is queue, hash or spare: a hash that is read where the key
+--   before it holds nothing.
 -- include base
 -- include bytes
 local rows, size = {}, 0
@@ -12,6 +13,10 @@ local function read(at)
     local length, last = redis.call('LLEN', KEYS[at]), redis.call('LINDEX', KEYS[at], -1)
     size = size + (last and #last or 0)
     return {1, length, last}
+  end
+  local before = ARGV[at] == 'spare' and rows[at - 1]
+  if before and before[1] == 1 and #before[2] > 0 then
+    return {1, {}}
   end
   local flat = redis.call('HGETALL', KEYS[at])
   for _, word in ipairs(flat) do
