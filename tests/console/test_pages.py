@@ -209,3 +209,11 @@ def test_the_title_says_the_page_and_on_the_overview_how_much_is_wrong(shop: App
     found = re.search(r"<title>(\d+)! · Overview · shop · Henchman</title>", browser.get("/").text)
     assert found
     assert int(found[1]) == browser.get("/").text.count('class="finding ')
+
+
+@pytest.mark.parametrize(
+    ("short", "page"), [("/e/abc", "/errors/abc"), ("/j/11ff", "/jobs/11ff"), ("/t/b1", "/batches/b1")]
+)
+def test_short_addresses_lead_to_their_pages(browser: Browser, short: str, page: str) -> None:
+    shown = browser.get(short)
+    assert (shown.status, shown.headers["location"]) == (303, page)

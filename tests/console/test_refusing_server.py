@@ -64,6 +64,8 @@ def test_a_console_at_a_replica_says_so_first(tmp_path: Path) -> None:
         system = browser.get("/system")
         assert system.status == 200
         assert "nobody may write: this server is a replica" in system.words
+        with Redis(port=replica.port) as bare:
+            assert "errorstat_READONLY" not in bare.info("errorstats"), "a refused write is tried again for seconds"
         refused = act(browser, "/queues/mail/do/pause")
         assert refused.status == 503
         assert "start the console with the address of its master" in refused.words

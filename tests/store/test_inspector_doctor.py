@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -162,3 +163,42 @@ def test_connections_are_counted_and_needed() -> None:
         assert "maxclients" in check.advice
         assert "not known" in said(store, INFO=b"", CONFIG=[])["connections"].text
         store.connections.close()
+
+
+def test_what_takes_the_memory_the_most_first(store: Store) -> None:
+    assert found(store)["memory by kind"].text == "nothing, or the server does not allow MEMORY USAGE"
+    store.push("mail", *(b"%d" % one * 500 for one in range(200)))
+    store.ask("ZADD", store.keys.dead, 1, b"x" * 2000)
+    told = found(store)["memory by kind"].text
+    assert re.fullmatch(r"about queues \d\d+ KB, dead \d\.\d KB", told), told
+
+
+def test_batches_that_are_not_measured_count_as_those_that_are(store: Store) -> None:
+    for one in range(200):
+        store.ask("ZADD", store.keys.batches, one, f"b{one}")
+        store.ask("HSET", store.keys.batch(f"b{one}"), "total", 1, "text", b"x" * 1000)
+    told = found(store)["memory by kind"].text
+    assert (many := re.match(r"about batches (\d+) KB", told)), told
+    assert 200 < int(many[1]) < 400, "of 200 batches of about 1.2 KB, 20 were measured"
+
+
+def test_what_takes_the_memory_may_not_be_asked(store: Store) -> None:
+    store.ask("ACL", "SETUSER", "guest", "on", ">pass", "~*", "&*", "+@all", "-memory|usage")
+    guest = Connections(store.connections.url.replace("unix://", "unix://guest:pass@"))
+    checks = {one.name: one for one in examine(guest, Keys())}
+    assert checks["memory by kind"].verdict == "ok"
+    assert "better with: memory|usage" in checks["rights"].text
+    guest.close()
+    store.ask("ACL", "DELUSER", "guest")
+
+
+def test_who_has_which_duty_and_what_runs(store: Store) -> None:
+    assert found(store)["duties"].text == "nobody has one: no worker lives"
+    assert found(store)["versions"].text == "no worker"
+    store.ask("SET", store.keys.staging, "web-1:4:aa")
+    store.ask("SADD", store.keys.processes, "web-1:4:aa", "web-2:4:bb")
+    for one in ("web-1:4:aa", "web-2:4:bb"):
+        store.ask("HSET", store.keys.process(one), "info", b'{"version":"henchman 1.2.0","tag":"v7"}', "beat", 1)
+    checks = found(store)
+    assert checks["duties"].text == "scheduled jobs and retries: web-1:4:aa"
+    assert checks["versions"].text == "henchman 1.2.0, v7 on 2"

@@ -59,6 +59,7 @@ __all__ = ["Console"]
 
 _BODY: Final = 131_072  # bytes of a form: 32 KB of arguments, each byte of which may take three, and the rest
 _FIELDS: Final = 50  # of a form
+_SHORT: Final = {"e": "errors", "j": "jobs", "t": "batches"}  # short addresses, for alerts and chat
 _PATH: Final = 2048  # characters of an address
 _SEEN: Final = 30.0  # seconds that saved views of other consoles may be old
 _log = logging.getLogger("henchman.console")
@@ -202,6 +203,8 @@ class Console:
             facts = {"act": act, "question": question, "names": names, "verb": verb, "on": page}
             return Screen("confirm.html", facts)
         page, *names = parts or [""]
+        if page in _SHORT and len(names) == 1:
+            return Jump((_SHORT[page], *names))
         view = self._views.get((page, len(names)))
         if view is None:
             raise Missing("there is no such page")

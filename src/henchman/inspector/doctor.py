@@ -15,6 +15,7 @@ from henchman.errors import ServerAway, ServerError
 from henchman.inspector.base import Entry, server_facts
 from henchman.inspector.blocked import BlockedJob, blocked_jobs, blocked_rows, stuck_since
 from henchman.inspector.days import sizes_of_days
+from henchman.inspector.ground import duties, memory_by_kind, versions_of
 from henchman.inspector.limits import waited_for
 from henchman.inspector.processes import ProcessState, list_processes
 from henchman.inspector.sets import PAGE
@@ -113,6 +114,8 @@ def _examined(keys: Keys, taken: Sequence[float], most: int, *, replica: bool = 
         server.lost_processes(),
         server.record(),
         server.days(),
+        server.duties(),
+        server.kinds(),
         server.rights(),
     )
     names = ("server version", "eviction policy", "persistence", "memory", "connections", "round trip", "clocks")
@@ -125,8 +128,8 @@ def _examined(keys: Keys, taken: Sequence[float], most: int, *, replica: bool = 
         "limits",
         "lost processes",
     )
-    last = "record", "days", "rights"
-    found = (*ground, _round_trip(taken), clocks, broken, unsent, paused, lines, *others)
+    last = "record", "days", "duties", "memory by kind", "rights", "versions"
+    found = (*ground, _round_trip(taken), clocks, broken, unsent, paused, lines, *others, server.versions())
     every = zip((*names, *more, *last), found, strict=True)
     return (Check(name, *one) for name, one in every)
 
@@ -156,20 +159,21 @@ class _Server:
     def __init__(self, keys: Keys, *, replica: bool = False) -> None:
         self._keys, self._replica = keys, replica
         self._info: Mapping[str, str] = {}  #: what INFO says; empty when it is forbidden
+        self._processes: Sequence[ProcessState] = []
         self._settings: Mapping[str, str] = {}  #: what CONFIG says of those that count; empty when it is forbidden
 
     def ground(self) -> Procedure[tuple[list[Diagnosis], Diagnosis]]:
         """What the server says of itself and its settings, and who uses it; and whether they know lines of tenants."""
         asked = commands(*(("CONFIG", "GET", name) for name in _SETTINGS), decode=list)
-        self._info, replies, processes, lines = yield from side_by_side(
+        self._info, replies, self._processes, lines = yield from side_by_side(
             server_facts(),
             unless_refused(ask(asked), []),
             unless_refused(list_processes(self._keys), []),
             ask(fair.names(self._keys)),
         )
         self._settings = {_text(one[0]): _text(one[1]) for one in replies if len(one) == 2}
-        ground = [self.version(), self.eviction(), self.persistence(), self.memory(), self.connections(processes)]
-        return ground, _fair_queues(lines, processes)
+        ground = [self.version(), self.eviction(), self.persistence(), self.memory(), self.connections(self._processes)]
+        return ground, _fair_queues(lines, self._processes)
 
     def version(self) -> Diagnosis:
         own = self._info.get("valkey_version")
@@ -404,14 +408,35 @@ class _Server:
         size = f"{count(found.counts, 'figure')} and {count(found.jobs, 'job')}"
         return Diagnosis("ok", f"{count(found.days, 'day')}, {size}: at most about {_megabytes(found.most_bytes)}")
 
+    def versions(self) -> Diagnosis:
+        """What runs, once ``ground`` has looked; a finding says when one of them is too old."""
+        found = versions_of(self._processes)
+        return Diagnosis("ok", _listed([f"{one} on {many:,}" for one, many in found.most_common()]) or "no worker")
+
+    def duties(self) -> Procedure[Diagnosis]:
+        """Who has those duties that one process at a time has."""
+        try:
+            found = yield from duties(self._keys)
+        except ServerAway:
+            raise
+        except ServerError as error:
+            return _unreadable(error, self._keys.staging)
+        told = [f"{duty}: {visible(shorten(who, 60))}" for duty, who in found if who]
+        return Diagnosis("ok", _listed(told) or "nobody has one: no worker lives")
+
+    def kinds(self) -> Procedure[Diagnosis]:
+        """How much memory each kind of key takes."""
+        found = yield from memory_by_kind(self._keys)
+        return Diagnosis("ok", f"about {found}" if found else "nothing, or the server does not allow MEMORY USAGE")
+
     def rights(self) -> Procedure[Diagnosis]:
         """For which roles this user of the server has the rights."""
-        if self._replica:
+        said: str = yield from unless_refused(ask(command("ACL", "WHOAMI", decode=_text)), "NAME")
+        if self._replica or self._info.get("role") == "slave":  # it refuses each trial, and again for seconds
             advice = "name its master in redis_url, or the sentinels, which know the master"
             return Diagnosis("bad", "nobody may write: this server is a replica", advice)
         tried = {*WELCOME, *(one for role in ROLES.values() for one in role)}
-        who = unless_refused(ask(command("ACL", "WHOAMI", decode=_text)), "NAME")
-        said, *may_each = yield from side_by_side(who, *(self._may(one) for one in sorted(tried)))
+        may_each: list[bool] = yield from side_by_side(*(self._may(one) for one in sorted(tried)))
         denied = {one for one, may in zip(sorted(tried), may_each, strict=True) if not may}
         lacks = {role: [one for one in needed if one in denied] for role, needed in ROLES.items()}
         user = visible(said)

@@ -438,6 +438,7 @@ WELCOME: Mapping[str, str] = {
     "client|unblock": "a stop closes its waits and leaves their lists to be swept for an hour",
     "info": "doctor cannot say how the server is; a broken connection begins a watch over the dead anew",
     "config|get": "doctor cannot say how the server is set up",
+    "memory|usage": "doctor cannot say what takes the memory",
     "wait": "wait_replicas cannot be used",
     "role": "of a master that sentinels name it is not asked whether it is one",
 }
