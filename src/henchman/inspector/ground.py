@@ -50,7 +50,7 @@ def memory_by_kind(keys: Keys) -> Procedure[str]:
         "audit": ([keys.audit], 1.0),
     }
     used: list[int] = yield from unless_refused(ask(_usage([one for some, _ in kinds.values() for one in some])), [])
-    return _told(kinds, used)
+    return _as_text(kinds, used)
 
 
 def _share(many: int, measured: int) -> float:
@@ -63,7 +63,7 @@ def _usage(wanted: Sequence[str]) -> Any:
     return commands(*asked, decode=lambda replies: [int(one or 0) for one in replies])
 
 
-def _told(kinds: Mapping[str, tuple[Sequence[str], float]], used: Sequence[int]) -> str:
+def _as_text(kinds: Mapping[str, tuple[Sequence[str], float]], used: Sequence[int]) -> str:
     sizes, left = Counter[str](), iter(used)
     for kind, (names, share) in kinds.items():
         sizes[kind] = round(share * sum(next(left, 0) for _ in names))
