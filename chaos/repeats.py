@@ -66,12 +66,14 @@ class Repeats:
         return text
 
     def unasked(self) -> Iterator[str]:
-        """Orphans that a signal ended which no attack sent."""
+        """Orphans that a signal ended which no attack sent.
+
+        A group whose members are stopped, and whose last parent outside of it dies, gets SIGHUP from the kernel (POSIX,
+        orphaned process groups): workers ignore it, one that has only begun to start dies of it.
+        """
         for pid, (at, status) in self._exits.items():
-            killed = status == -signal.SIGKILL and any(
-                one.cause in KILLS and one.since <= at for one in self._strikes[pid]
-            )
-            if status < 0 and not killed:
+            struck = any(one.cause in KILLS and one.since <= at for one in self._strikes[pid])
+            if status < 0 and not (struck and -status in (signal.SIGKILL, signal.SIGHUP)):
                 yield f"{pid} was ended by signal {-status} at {at:.3f}"
 
     def struck(self, pid: int) -> bool:
