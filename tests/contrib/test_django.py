@@ -18,6 +18,8 @@ from redis import Redis
 from henchman import App
 from henchman.errors import AmbiguousTransaction, DefinitionError
 
+pytestmark = pytest.mark.frameworks("it runs jobs in transactions of Django, on each kind of database")
+
 Numbers = Callable[[], list[int]]
 
 

@@ -16,6 +16,8 @@ from henchman import App
 from henchman.contrib.django.connections import ConnectionCare
 from support.worker import until
 
+pytestmark = pytest.mark.frameworks("it runs jobs that use Django's connections")
+
 Count = Callable[[], int]
 
 

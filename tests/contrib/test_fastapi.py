@@ -20,6 +20,8 @@ from support.asgi import TOKEN, Answer, scope_of
 from support.asgi import _ask as asked
 from support.worker import jobs_in, until
 
+pytestmark = pytest.mark.frameworks("it serves jobs and pages through FastAPI")
+
 
 @pytest.fixture
 def app(redis_url: str) -> Iterator[App]:

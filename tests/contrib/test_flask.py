@@ -23,6 +23,8 @@ from henchman.supervisor.load import load_app
 from support.server import DIE_WITH_PARENT
 from support.worker import jobs_in, settled, until, working
 
+pytestmark = pytest.mark.frameworks("it runs apps of Flask, some as processes")
+
 SHOP = """
 from flask import Flask, current_app
 

@@ -17,6 +17,8 @@ from support.django import django_databases
 from support.outbox import Hands, made_anew, removed, tick_until
 from support.worker import jobs_in
 
+pytestmark = pytest.mark.frameworks("it relays the outbox of Django's databases, each kind of them")
+
 Use = Callable[..., None]
 
 

@@ -20,6 +20,8 @@ from support.django import django_databases
 from support.outbox import Hands, Shop, relaying, schema_differences, tick_until
 from support.worker import jobs_in
 
+pytestmark = pytest.mark.frameworks("it migrates Django's databases, each kind of them")
+
 TABLES = (VERSION_TABLE, *(table.name for table in METADATA.sorted_tables))
 
 

@@ -195,6 +195,7 @@ def unconfirmed(patch: pytest.MonkeyPatch, redis: Redis) -> None:
     patch.setattr(Relay, "_still_known", lambda self, ids: list(ids))
 
 
+@pytest.mark.scale("it searches hundreds of lives of a relay for one that shows the part missing")
 @pytest.mark.parametrize("without", [unfenced, undelayed, unconfirmed])
 def test_no_part_can_be_left_out(
     without: Callable[..., None], redis: Redis, redis_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
