@@ -217,6 +217,45 @@ def test_a_refusal_for_good_is_not_sent_again(runner: Maker) -> None:
         assert len(fake.received) == 2
 
 
+OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answers", "sent"),
+    [
+        ((OOM, b":1\r\n", b":1\r\n"), [b"SADD", b"LPUSH", b"SADD"]),
+        ((OOM, b":1\r\n", OOM, b":1\r\n"), [b"SADD", b"LPUSH", b"SADD", b"SADD"]),
+    ],
+)
+def test_a_memory_that_has_room_again_between_two_commands_of_a_push(
+    runner: Maker, answers: tuple[bytes, ...], sent: list[bytes]
+) -> None:
+    said = iter(answers)
+    with FakeServer(lambda words: next(said)) as fake:
+        assert runner(fake.url).run(PUSH) == [1, 1]
+        assert [words[0] for words in fake.received] == sent
+
+
+@pytest.mark.parametrize("answers", [(OOM, OOM), (b":1\r\n", OOM), (b":1\r\n", b"-NOPERM no\r\n")])
+def test_a_push_whose_job_was_refused_is_told_so_at_once(runner: Maker, answers: tuple[bytes, ...]) -> None:
+    said = iter(answers)
+    with FakeServer(lambda words: next(said)) as fake:
+        with pytest.raises(ServerError) as caught:
+            runner(fake.url).run(PUSH)
+        assert not isinstance(caught.value, ServerAway)
+        assert [words[0] for words in fake.received] == [b"SADD", b"LPUSH"]
+
+
+@pytest.mark.parametrize("refusal", [b"-NOPERM no\r\n", b"-WRONGTYPE of another kind\r\n"])
+def test_a_push_that_was_executed_in_part_is_not_told_as_refused(runner: Maker, refusal: bytes) -> None:
+    said = iter([refusal, b":1\r\n"])
+    with FakeServer(lambda words: next(said)) as fake:
+        with pytest.raises(ServerAway, match=r"no|kind") as caught:
+            runner(fake.url).run(PUSH)
+        assert caught.value.executed is None
+        assert [words[0] for words in fake.received] == [b"SADD", b"LPUSH"]
+
+
 @pytest.mark.parametrize("how", ["restart", "kick"])
 def test_a_stale_connection_is_noticed_before_a_push(runner: Maker, how: str) -> None:
     with running_server() as server:

@@ -1,8 +1,8 @@
 """Error answers of the server: which of them prove that nothing was executed, and what is left to send after one.
 
 An answer that is an error is not an answer that was not read: the connection is in step, and it is known what happened.
-Of several commands in one write some may be refused and the rest executed (a server that finishes loading in between);
-then only the refused ones go again, so that nothing is pushed twice.
+Of several commands in one write some may be refused and the rest executed (a server that finishes loading in between,
+a memory that is full no more); then only the refused ones go again, so that nothing is pushed twice.
 """
 
 from __future__ import annotations
@@ -29,6 +29,10 @@ _CODES: dict[type[BaseException], str] = {
 }
 
 
+#: commands of calls that must not run twice which may do so
+_REPEATABLE = {"SADD", "WAIT"}
+
+
 def is_answer(error: BaseException) -> bool:
     """Whether ``error`` is what the server answered, and not what became of the connection."""
     return isinstance(error, redis.ResponseError | BusyLoadingError | AuthenticationError) or (
@@ -42,6 +46,10 @@ def error_code(error: BaseException) -> str:
         return "MAXCLIENTS"
     code = _CODES.get(type(error)) or getattr(error, "status_code", None)
     return str(code or str(error).partition(" ")[0])
+
+
+def _is_error(reply: Any) -> bool:
+    return isinstance(reply, redis.RedisError)
 
 
 def proves_not_executed(error: BaseException) -> bool:
@@ -81,10 +89,10 @@ def together(parts: Any, replies: list[Any]) -> list[Any]:
 
     A WAIT that alone was refused (the server is a replica since the command before it) was confirmed by nobody.
     """
-    if parts[-1][0] == "WAIT" and not any(isinstance(one, redis.RedisError) for one in replies[:-1]):
-        return [*replies[:-1], 0 if isinstance(replies[-1], redis.RedisError) else replies[-1]]
+    if parts[-1][0] == "WAIT" and not any(_is_error(one) for one in replies[:-1]):
+        return [*replies[:-1], 0 if _is_error(replies[-1]) else replies[-1]]
     inside = replies[-1] if parts[-1] == ("EXEC",) and isinstance(replies[-1], list) else ()
-    if any(isinstance(one, redis.RedisError) for one in (*replies, *inside)):
+    if any(_is_error(one) for one in (*replies, *inside)):
         raise Refused(replies)
     return replies
 
@@ -124,25 +132,36 @@ class Progress:
 
     def refused(self, replies: list[Any]) -> redis.RedisError:
         """Take answers in; the first error, when all of them allow to send again. Raises ResponseError for good, or
-        ServerAway where an earlier sending may have been executed."""
+        ServerAway where an earlier sending may have been executed, or a part of this one was.
+
+        A full memory (OOM) is told at once; but where it got room between two commands of one write, what was refused
+        goes again."""
         self._take(replies)
         transaction = self._call.parts[-1] == ("EXEC",)
         left = self._left[:-1] if self._waits else self._left  # a WAIT goes again with what it waits for
         answers = [self._replies[index] for index in left]
         if transaction and isinstance(answers[-1], list):  # executed: what failed inside has failed
             answers = answers[-1]
-        errors = [one for one in answers if isinstance(one, redis.RedisError)]
-        for error in errors:
-            if not proves_not_executed(error) and not (transaction and error_code(error) == "EXECABORT"):
-                if self.unread:
-                    raise self.away(error) from error
-                raise error if isinstance(error, redis.ResponseError) else redis.ResponseError(str(error)) from error
+        errors = [one for one in answers if _is_error(one)]
         if not transaction:
-            self._left = [index for index in left if isinstance(self._replies[index], redis.RedisError)]
+            self._left = [index for index in left if _is_error(self._replies[index])]
             self._left += [len(self._replies) - 1] if self._waits else []
+        half = self._is_half_done()
+        for error in errors:
+            code = error_code(error)
+            if proves_not_executed(error) or code == ("OOM" if half else "EXECABORT" if transaction else ""):
+                continue
+            if self.unread or half:
+                raise self.away(error) from error
+            raise error if isinstance(error, redis.ResponseError) else redis.ResponseError(str(error)) from error
         self.only_forgot = not self._unknown_script and error_code(errors[0]) == "NOSCRIPT"
         self._unknown_script = self._unknown_script or self.only_forgot
         return errors[0]
+
+    def _is_half_done(self) -> bool:
+        """Whether a part was executed that must not be executed twice: to be told "refused" would lead to that."""
+        done = {part[0] for part, reply in zip(self._call.parts, self._replies, strict=True) if not _is_error(reply)}
+        return not self._call.again and self._call.parts[-1] != ("EXEC",) and bool(done - _REPEATABLE)
 
     def finish(self, reply: Any) -> Any:
         """The answer to the whole call, with the answer to what was sent last."""
