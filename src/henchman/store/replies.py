@@ -7,7 +7,7 @@ a memory that is full no more); then only the refused ones go again, so that not
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeGuard
 
 import redis
 from redis.exceptions import AuthenticationError, BusyLoadingError, NoPermissionError, NoScriptError, ReadOnlyError
@@ -48,7 +48,7 @@ def error_code(error: BaseException) -> str:
     return str(code or str(error).partition(" ")[0])
 
 
-def _is_error(reply: Any) -> bool:
+def _is_error(reply: Any) -> TypeGuard[redis.RedisError]:
     return isinstance(reply, redis.RedisError)
 
 
