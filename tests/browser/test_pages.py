@@ -72,6 +72,7 @@ PAGES = (
     "/operations",
     "/operations/1",
     "/crons",
+    "/crons/shop.nightly",
     "/errors",
     "/errors/{error}",
     "/metrics",

@@ -55,6 +55,7 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("limits", 1): ("/limits/shop.bank", "/limits/shop.bank?p=3", "/limits/shop.limit0"),
     ("limits", 2): ("/limits/shop.bank/account-7", "/limits/shop.bank/nobody"),
     ("crons", 0): ("/crons", "/crons?p=2"),
+    ("crons", 1): ("/crons/{cron}",),
     ("metrics", 0): ("/metrics", "/metrics?by=8", "/metrics?by=24"),
     ("metrics", 1): ("/metrics/shop.job7",),
     ("history", 0): ("/history", "/history?q=status:failed"),

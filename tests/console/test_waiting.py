@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
+from redis import Redis
 
 from henchman import App
 from henchman.console.render import tilde
@@ -181,3 +182,15 @@ def test_the_queries_behind_the_pages(books: Books) -> None:
     assert {one.jid for one in some.jobs} == {*books.line, books.report}
     assert (some.cursor, some.looked) == (0, 3)
     assert re.fullmatch(r"[0-9a-f]{24}", books.report)
+
+
+def test_who_waits_for_a_key_while_no_worker_lives_is_a_finding(browser: Browser, books: Books, redis: Redis) -> None:
+    redis.delete("queue:default")  # the job that has the key is gone
+    found = browser.get("/").words
+    assert "2 jobs wait for a key, and no worker is alive to look after it." in found
+    assert f"by job {books.holder}, which has the key" in found
+    assert "is the job that has the key gone? henchman doctor --forget" in found
+    with working(books.app):
+        until(
+            lambda: "All is well." in browser.get("/").words or "look after it" not in browser.get("/").words, "alive"
+        )

@@ -119,6 +119,7 @@ class _Filling:
             "scope": "account",
             "key": "42",
             "id": "sku-77",
+            "cron": "nightly-7",
         }
         return Crowd(self.app, batch, workflow, names)
 

@@ -11,8 +11,11 @@ from henchman.client.runtime import Runtime
 from henchman.console.chart import chart, due_chart, pace, rate, spark
 from henchman.console.render import Links
 from henchman.console.snapshot import Snapshot
+from henchman.cron.registry import missed_ticks
+from henchman.cron.registry import one_state as one_cron
 from henchman.cron.registry import some_states as some_crons
-from henchman.errors import ArgumentError, HistoryError
+from henchman.cron.timing import in_zone
+from henchman.errors import ArgumentError, HistoryError, UnknownCron
 from henchman.history.records import Event
 from henchman.inspector import metrics as figures
 from henchman.inspector.audit import AuditEntry, audited
@@ -29,7 +32,7 @@ from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.oncall.deeds import Missing
 from henchman.oncall.findings import LOST, weighed
 from henchman.oncall.views import VIEWED
-from henchman.oncall.vitals import look
+from henchman.oncall.vitals import MISSED, look
 from henchman.store.call import Procedure, ask, run, side_by_side
 from henchman.store.fair import line_name
 from henchman.store.keys import Keys
@@ -53,6 +56,7 @@ __all__ = [
 ROWS: Final = 50  # of a page
 _JOBS: Final = 30  # of a page with acts and an error in each row
 _CRONS: Final = 25
+_AHEAD: Final = 10  # times of a cron
 MOST_ROWS: Final = 100
 LONGEST_SEARCH: Final = 200  # characters
 _VALUES: Final = 6  # of a facet
@@ -208,6 +212,7 @@ class Screens:
         }
         self.of_one: Mapping[str, Callable[..., Screen]] = {
             "queues": self.queue,
+            "crons": self.cron,
         }
 
     @property
@@ -358,6 +363,18 @@ class Screens:
         query.unless_said(_CRONS)
         found, total = run(self._runtime.connections, some_crons(self._runtime.keys, query.first, query.rows))
         return Screen("crons.html", {"crons": found, "total": total})
+
+    def cron(self, name: str, query: Query) -> Screen:
+        """One periodic job: its last runs, and its next times, also in its own zone."""
+        keys = self._runtime.keys
+        try:
+            looks = one_cron(keys, name, _AHEAD), missed_ticks(keys, MISSED)
+            one, missed = run(self._runtime.connections, side_by_side(*looks))
+        except UnknownCron as error:
+            raise Missing(str(error)) from None
+        late = next((tick.planned for tick in missed if tick.name == name), None)
+        coming = [(at, in_zone(at, one.tz)) for at in one.next]
+        return Screen("cron.html", {"one": one, "coming": coming, "late": late})
 
     def system(self, query: Query) -> Screen:
         """The ground under the jobs."""

@@ -3,6 +3,7 @@ it in ``guard.py``."""
 
 from __future__ import annotations
 
+import gc
 import hmac
 import logging
 import socket
@@ -168,6 +169,7 @@ class Console:
             self, root_path=root_path, log_level="warning", access_log=False, server_header=False, lifespan="off"
         )
         self._bulk.wake(now=True)
+        gc.freeze()  # what is loaded stays: else each third look at a large server waits for a walk through all of it
         with suppress(KeyboardInterrupt):  # it hands the signal on when it has ended
             uvicorn.Server(config).run(sockets=[listening])
 

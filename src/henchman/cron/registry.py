@@ -30,7 +30,7 @@ from henchman.store.cron import RunningTick, Skipped
 from henchman.store.keys import Keys
 from henchman.wire.payload import new_jid
 
-__all__ = ["CronRegistry", "CronState", "MissedTick", "Past", "missed_ticks", "set_paused", "states"]
+__all__ = ["CronRegistry", "CronState", "MissedTick", "Past", "missed_ticks", "one_state", "set_paused", "states"]
 
 J = TypeVar("J", bound=Using[Any, Any])
 
@@ -87,8 +87,22 @@ def some_states(keys: Keys, first: int, most: int | None) -> Procedure[tuple[lis
     return states, len(stored.definitions)
 
 
+def one_state(keys: Keys, name: str, ahead: int) -> Procedure[CronState]:
+    """One cron, with ``ahead`` of its next times: two round trips. UnknownCron when there is none of this name."""
+    stored, (running, skipped) = yield from side_by_side(ask(store.read(keys)), ask(store.overlaps(keys)))
+    if name not in stored.definitions:
+        raise _unknown(name, stored)
+    [past] = yield store.past(keys, [name])
+    return _state(stored, name, [Past(*one) for one in past], running.get(name), skipped.get(name), ahead)
+
+
 def _state(
-    stored: store.Stored, name: str, last: list[Past], running: RunningTick | None, skipped: Skipped | None
+    stored: store.Stored,
+    name: str,
+    last: list[Past],
+    running: RunningTick | None,
+    skipped: Skipped | None,
+    shown: int = _SHOWN,
 ) -> CronState:
     declared = stored.declared.get(name)
     origin = "live" if declared is None else "code"
@@ -102,14 +116,14 @@ def _state(
         state = "paused"
     elif declared is not None and declared <= stored.now - store.FRESH:
         state = "retired"
-    ahead = upcoming(timing, max(stored.last.get(name, stored.now), stored.now), _SHOWN) if state == "active" else []
+    ahead = upcoming(timing, max(stored.last.get(name, stored.now), stored.now), shown) if state == "active" else []
     fields, every, tz = (timing.fields, None, timing.tz) if isinstance(timing, Expression) else (None, timing[0], None)
-    shown = CronState(name, cron.name, cron.queue, fields, every, tz, cron.missed, state, origin, ahead, last)
+    found = CronState(name, cron.name, cron.queue, fields, every, tz, cron.missed, state, origin, ahead, last)
     if not cron.overlap_for:
-        return shown
+        return found
     if running is not None and stored.now - running.since >= cron.overlap_for:
         running = None  # it counts no more
-    return shown._replace(overlap="skip", overlap_for=cron.overlap_for, running=running, skipped=skipped)
+    return found._replace(overlap="skip", overlap_for=cron.overlap_for, running=running, skipped=skipped)
 
 
 class MissedTick(NamedTuple):

@@ -18,7 +18,19 @@ from cronsim import CronSim, CronSimError
 from henchman.errors import DefinitionError
 from henchman.kernel.text import as_shown
 
-__all__ = ["Expression", "Interval", "Plan", "Timing", "newest", "plan", "read_timing", "timing_of", "upcoming", "zone"]
+__all__ = [
+    "Expression",
+    "Interval",
+    "Plan",
+    "Timing",
+    "in_zone",
+    "newest",
+    "plan",
+    "read_timing",
+    "timing_of",
+    "upcoming",
+    "zone",
+]
 
 GRACE = 10.0  # seconds: a tick is late, not missed, as long as workers were there and it is no older than this
 MOST = 1000  # missed ticks of one cron that are made up for, at most
@@ -129,6 +141,12 @@ def read_timing(text: str) -> Timing:
         return timing_of(None, float(rest) if kind == "every" else None, None)
     except ValueError:
         raise DefinitionError(f"{text!r} is no timing that this version knows") from None
+
+
+def in_zone(at: float, tz: str | None) -> str:
+    """A time as clocks show it in its zone: ``Mon 2026-03-30 02:30 CEST``; None: UTC."""
+    when = datetime.fromtimestamp(at, zone(tz or "UTC"))
+    return f"{when:%a %Y-%m-%d %H:%M}{f':{when:%S}' if at % 60 else ''} {when:%Z}"
 
 
 def upcoming(timing: Timing, after: float, count: int) -> list[float]:

@@ -139,6 +139,16 @@ def _no_worker(seen: Overview) -> Iterator[Finding]:
         yield Finding("critical", "no worker", text, "no heartbeat for a minute", "busy", advice=advice)
 
 
+def _keyed(seen: Overview, ground: Vitals) -> Iterator[Finding]:
+    """Jobs that wait for a key while no worker lives: whoever has it may be gone, and nobody looks."""
+    waiting = [one for one in ground.blocked if one.lock is not None and one.lock.lock != "limit"]
+    if waiting and not seen.processes:
+        many = "A job waits" if len(waiting) == 1 else f"{count(len(waiting), 'job')} wait"
+        text = f"{many} for a key, and no worker is alive to look after it."
+        advice = "start one; is the job that has the key gone? henchman doctor --forget"
+        yield Finding("critical", "no worker", text, waiting[0].reason(), "blocked", advice=advice)
+
+
 def _errors(failing: Errors) -> Iterator[Finding]:
     """Errors that are new, rise, or came back after somebody had resolved them; muted ones are left alone."""
     for one in failing.groups:
@@ -492,7 +502,7 @@ RULES: Final = tuple(
         (_no_worker, _unserved, _behind, _paused, _broken_keys, _lost, _late, _stuck, _morgue, _versions, _host_clocks),
     )
 )
-OF_BOTH: Final = tuple(map(_several, (_storm, _grows, _old_code)))
+OF_BOTH: Final = tuple(map(_several, (_keyed, _storm, _grows, _old_code)))
 OF_THE_GROUND: Final = tuple(
     map(_several, (_replica, _full, _missed, _poison, _blocked, _limits, _batches, _ids, _clock, _history))
 )

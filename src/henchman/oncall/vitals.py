@@ -22,14 +22,14 @@ from henchman.store.call import Procedure, ask, command, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.queues import Level, Stretch, levels, set_below, set_stretch
 
-__all__ = ["FindingsLook", "StuckId", "Vitals", "look"]
+__all__ = ["MISSED", "FindingsLook", "StuckId", "Vitals", "look"]
 
 _NEWEST = 25  # dead jobs that are looked at
 _BATCHES = 50  # the newest
 _BLOCKED = 50  # blocked jobs
 _IDS = 20  # of each ordered queue: in flight, and those that failed most
 _QUEUES = 50  # ordered queues
-_MISSED = 60.0  # seconds after its time at which a tick of a cron counts as missed
+MISSED = 60.0  # seconds after its time at which a tick of a cron counts as missed
 _SOON = 60.0  # seconds within which retries that fall due are counted
 _DEPLOYS = 7 * 86_400.0  # seconds for which a mark of a deploy is compared with the starts of workers
 
@@ -90,7 +90,7 @@ def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
         _ids(keys),
         ask(levels(keys)),
         ask(set_below(keys.retry, at + _SOON)),
-        missed_ticks(keys, _MISSED),
+        missed_ticks(keys, MISSED),
         deploy_marks(keys, at - _DEPLOYS, at),
         mutes(keys),
         _replica_of(),

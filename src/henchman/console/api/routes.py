@@ -24,8 +24,9 @@ from henchman.console.api import (
     limit_answers,
     search_answers,
 )
+from henchman.cron.registry import one_state as one_cron
 from henchman.cron.registry import some_states as some_crons
-from henchman.errors import ArgumentError
+from henchman.errors import ArgumentError, UnknownCron
 from henchman.history.records import STATUSES, parse_search
 from henchman.inspector import days
 from henchman.inspector import metrics as figures
@@ -386,6 +387,12 @@ class JsonApi:
         found, total = self._run(some_crons(self._keys, ask.first, ask.limit))
         return ask.listed([answers.cron(one) for one in found], total)
 
+    def cron(self, ask: Ask, name: str) -> dict[str, Any]:
+        try:
+            return answers.cron(self._run(one_cron(self._keys, name, 10)))
+        except UnknownCron as error:
+            raise Missing(str(error)) from None
+
     def metrics(self, ask: Ask) -> dict[str, Any]:
         return self._metrics(ask, None)
 
@@ -486,6 +493,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("limits/{name}/{by}", "Of one value of it", limit_answers.one, limit_answers.LimitLookJson, ("cursor",)),
     Endpoint("blocked", "Jobs that wait for others", _API.blocked, answer_types.BlockedJobsJson, ("stuck", "cursor")),
     Endpoint("crons", "Periodic jobs", _API.crons, answer_types.CronsJson, _PAGED),
+    Endpoint("crons/{name}", "One of them", _API.cron, answer_types.CronJson),
     Endpoint(
         "metrics", "What ran, class by class", _API.metrics, answer_types.MetricsJson, ("hours", "minutes", "limit")
     ),
