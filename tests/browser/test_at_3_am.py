@@ -20,6 +20,7 @@ def night(redis_url: str, redis: Redis) -> Iterator[NightShop]:
     app = App(redis_url=redis_url)
     yield NightShop(app, redis)
     redis.config_set("maxmemory", 0)
+    redis.config_set("maxmemory-policy", "noeviction")
     app.close()
 
 

@@ -18,6 +18,7 @@ from support.incidents import INCIDENTS, Content, NightShop
 def three_am(app: App, redis: Redis) -> Iterator[NightShop]:
     yield NightShop(app, redis)
     redis.config_set("maxmemory", 0)
+    redis.config_set("maxmemory-policy", "noeviction")
 
 
 def followed(browser: Browser, page: str, part: str) -> str:

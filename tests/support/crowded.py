@@ -19,7 +19,7 @@ from henchman.console.render import tilde
 from henchman.history.database import Database
 from henchman.inspector import audit
 from henchman.inspector.operations import Wish
-from henchman.oncall.findings import Finding
+from henchman.oncall.finding import Finding
 from henchman.store import admission, cron, days, leases, limits, operations
 from henchman.store.call import Call, ask, commands, run, side_by_side
 from henchman.store.failures import group_errors

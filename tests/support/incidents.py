@@ -158,6 +158,17 @@ class NightShop:
         used = int(self.redis.info("memory")["used_memory"])  # type: ignore[index]
         self.redis.config_set("maxmemory", int(used * 1.1))
 
+    def evicts(self) -> None:
+        self.redis.config_set("maxmemory-policy", "allkeys-lru")
+
+    def slow_server(self) -> None:
+        self.alive("host-5:7:" + "9" * 12, queues=["mail"], rtt_us="45000")
+
+    def many_die(self) -> None:
+        for one in range(12):
+            died = {"error_class": "bank.Refused", "error_message": "no such account", "jid": f"{one:024}"}
+            self.redis.zadd("dead", {self.put("pay", "shop.settle", **died): time.time() - 30 - one})
+
     def paused(self) -> None:
         self.app.queues["mail"].pause()
 
@@ -250,6 +261,9 @@ INCIDENTS: dict[str, tuple[Callable[[NightShop], None], list[str], str]] = {
     "stuck ordered id": (NightShop.stuck_id, ["sku-13", "no price is that high"], "do/kill"),
     "stalled batch": (NightShop.stalled_batch, ["Import of the spring", "Whoever filled it is gone"], "do/close"),
     "server nearly full": (NightShop.nearly_full, ["a full server refuses jobs"], "raise maxmemory"),
+    "eviction": (NightShop.evicts, ["allkeys-lru: a full server throws jobs away"], "set maxmemory-policy noeviction"),
+    "slow server": (NightShop.slow_server, ["host-5", "45 ms"], "do/stop"),
+    "many die": (NightShop.many_die, ["bank.Refused", "no such account"], "do/retry"),
     "paused queue": (NightShop.paused, ["Queue mail is paused"], "henchman queues unpause mail"),
     "late scheduler": (NightShop.late_scheduler, ["shop.remind", "Its time has come"], "do/retry"),
     "dead dependency": (NightShop.dead_dependency, ["shop.ship", "shop.pay"], "do/release"),

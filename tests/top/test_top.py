@@ -18,7 +18,7 @@ from textual.widgets import DataTable, Static
 
 from henchman import App
 from henchman.cli.main import henchman
-from henchman.oncall.findings import _COMMANDS as COMMANDS
+from henchman.oncall.finding import COMMANDS
 from henchman.store import metrics
 from henchman.store.failures import group_errors
 from henchman.top.screen import Question, Top, TopMessage

@@ -22,7 +22,8 @@ from henchman.inspector.processes import ProcessState, Work
 from henchman.inspector.queues import QueueState
 from henchman.inspector.scaling import WITHIN, SlotsWanted, pace, wanted_slots
 from henchman.kernel.text import did_you_mean, visible
-from henchman.oncall.findings import Finding, findings
+from henchman.oncall.finding import Finding
+from henchman.oncall.findings import findings
 from henchman.oncall.vitals import look as look_at_all
 from henchman.store.call import run
 from henchman.wire import times

@@ -20,7 +20,8 @@ from henchman.inspector.sets import Acted, JobSet, SetName
 from henchman.kernel.figures import span, utc
 from henchman.kernel.text import count, visible
 from henchman.oncall import mutes, views
-from henchman.oncall.findings import Finding, findings
+from henchman.oncall.finding import Finding
+from henchman.oncall.findings import findings
 from henchman.oncall.vitals import look
 from henchman.store.call import Procedure, run
 from henchman.store.leases import ask_time

@@ -6,25 +6,23 @@ A finding leads to a page that shows the cause, or whose first entry does.
 from __future__ import annotations
 
 import re
-import shlex
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Final, Literal, NamedTuple, ParamSpec
+from typing import Final, NamedTuple, ParamSpec
 
 from henchman.inspector.blocked import Blocker
 from henchman.inspector.errors import Errors
 from henchman.inspector.metrics import Overview
 from henchman.inspector.pauses import why_paused
-from henchman.kernel.digests import sha256
 from henchman.kernel.figures import size, span, utc
 from henchman.kernel.text import count, shorten
+from henchman.oncall.finding import Finding, Severity
 from henchman.oncall.mutes import Mute
 from henchman.oncall.vitals import Vitals
 
-__all__ = ["Finding", "Weighed", "findings", "weighed"]
+__all__ = ["Weighed", "findings", "weighed"]
 
 P = ParamSpec("P")
-Severity = Literal["critical", "warning"]
 
 BEHIND, VERY_BEHIND = 60.0, 300.0  # seconds that the next job of a queue has waited
 LOST = 30.0  # seconds after which a process with work counts as lost
@@ -38,67 +36,14 @@ POISON_SHOWN = 86_400.0  # seconds since the death of a poison pill for which it
 STANDS = 600.0  # seconds since a batch was made, after which it is a finding that none of its jobs runs
 STORM = 1000  # retries within a minute, at least, that are a storm
 OLD_CODE = 900.0  # seconds since a deploy, or since the newest worker started, after which mixed versions are a finding
+SLOW = 0.02  # seconds of a round trip
+DYING, DYING_WITHIN = 10, 600.0  # jobs that died, and within how many seconds
 SKEWED = 2.0  # seconds by which the clock of a host may differ
 GROWN, GROWING = 100, 240.0  # jobs by which a queue has grown, and for how many seconds at least
 STUCK = 5  # failures in a row of an ordered id
 _GOING = ("working", "retrying", "scheduled", "blocked")
 _SHOWN: Final = 5  # findings of one rule; more are one sentence
 _OVERVIEWS: Final = {"queue": "queues", "job": "busy", "error": "errors"}  # page of one thing → page of all of them
-
-_COMMANDS: Final = {  # by kind, else by page
-    "no worker": "henchman work pkg.mod:app",
-    "nobody serves it": "henchman work -q {name} pkg.mod:app",
-    "behind": "henchman work -q {name} pkg.mod:app",
-    "paused": "henchman queues unpause {name}",
-    "lost process": "henchman processes",
-    "late": "henchman doctor",
-    "long run": "henchman job {name}",
-    "morgue": "henchman ordered show {name} --dead",
-    "history": "henchman history status",
-    "poison pill": "henchman dead list",
-    "blocked": "henchman blocked --stuck",
-    "limit": "henchman limits show {name}",
-    "limit room": "henchman limits show {name}",
-    "batch": "henchman batches",
-    "ordered id": "henchman ordered show {name}",
-    "grows": "henchman work -q {name} pkg.mod:app",
-    "retry storm": "henchman retries list",
-    "missed cron": "henchman cron run {name}",
-    "versions": "henchman processes",
-    "old code": "henchman processes",
-    "host clock": "henchman processes",
-    "error": "henchman errors {name}",
-    "queue": "henchman queues",
-    "system": "henchman doctor",
-}
-
-
-class Finding(NamedTuple):
-    """One thing that is wrong: what, in a sentence; what it rests on; where to go (page, name, and what its list is
-    narrowed to); what to do there. ``act``: the act that mends it, where there is one: page, names and verb."""
-
-    severity: Severity
-    kind: str
-    text: str
-    evidence: str
-    page: str
-    name: str = ""
-    advice: str = ""
-    filters: tuple[tuple[str, str], ...] = ()
-    act: tuple[str, ...] = ()
-
-    @property
-    def id(self) -> str:
-        """The same at every look for the same trouble of one thing; a warning that becomes critical has another."""
-        same = [self.severity, self.kind, self.page, self.name, *map("=".join, self.filters)]
-        digest: str = sha256("\n".join(same).encode("utf-8", "replace")).hexdigest()
-        return digest[:12]
-
-    @property
-    def command(self) -> str:
-        """The command that mends it, or shows what does."""
-        said = _COMMANDS.get(self.kind) or _COMMANDS.get(self.page, "henchman top")
-        return said.format(name=shlex.quote(self.name)) if self.name or "{name}" not in said else "henchman top"
 
 
 class Weighed(NamedTuple):
@@ -291,6 +236,18 @@ def _host_clocks(seen: Overview) -> Iterator[Finding]:
         yield Finding("warning", "host clock", text, said, "busy", "", advice, (("q", host),))
 
 
+def _slow(seen: Overview) -> Iterator[Finding]:
+    """Workers that wait long for the server, as they measured it at their last heartbeat."""
+    slow = sorted((one for one in seen.processes if one.rtt_us > SLOW * 1e6), key=lambda one: -one.rtt_us)
+    measured = sum(one.rtt_us > 0 for one in seen.processes)
+    if slow:
+        waits = f"{len(slow)} of {measured} workers wait" if measured > 1 else "The worker waits"
+        text = f"{waits} long for the server: {span(slow[0].rtt_us / 1e6)} for a round trip."
+        said = f"the slowest is {slow[0].hostname}:{slow[0].pid}; each job costs some round trips"
+        advice = "is a command slow (SLOWLOG GET), the server's machine busy, or the network?"
+        yield Finding("warning", "slow server", text, said, "busy", advice=advice, filters=(("q", slow[0].identity),))
+
+
 def _morgue(seen: Overview) -> Iterator[Finding]:
     for one in seen.ordered:
         if one.morgue_length:
@@ -323,6 +280,30 @@ def _full(ground: Vitals, now: float) -> Iterator[Finding]:
             "raise maxmemory, or see what grows: delete the dead, clear a queue",
         )
         yield Finding("critical", "nearly full", text, said, "system", advice=advice)
+
+
+def _evicts(ground: Vitals, now: float) -> Iterator[Finding]:
+    if ground.policy not in ("", "noeviction"):
+        most = (ground.memory or (0, 0))[1]
+        text = f"The server may throw jobs away: its policy is {ground.policy}."
+        said = f"it does so once {size(most)} are used" if most else "it has no limit to its memory yet"
+        advice = "CONFIG SET maxmemory-policy noeviction, and in its configuration"
+        yield Finding("critical" if most else "warning", "eviction", text, said, "system", advice=advice)
+
+
+def _dying(ground: Vitals, now: float) -> Iterator[Finding]:
+    """Many that died lately, of the newest that are looked at."""
+    lately = [one for one in ground.dead if now - DYING_WITHIN < (one.score or 0.0) <= now]
+    if len(lately) >= DYING:
+        many = f"{len(lately)} jobs" if len(lately) < len(ground.dead) else f"At least {len(lately)} jobs"
+        errors = Counter(one.error[0] if one.error else "no error" for one in lately)
+        [(error, most)] = errors.most_common(1)
+        text = f"{many} died within {span(now - min(one.score or now for one in lately))}."
+        said = f"{most} of them with {shorten(error, 80)}"
+        filters = (("q", f"error:{error}"),) if error.isascii() and not set(error) & set(' ":') else ()
+        yield Finding(
+            "warning", "many die", text, said, "dead", "", "mend what it says, then retry them there", filters
+        )
 
 
 def _clock(ground: Vitals, now: float) -> Iterator[Finding]:
@@ -434,16 +415,8 @@ def _limits(ground: Vitals, now: float) -> Iterator[Finding]:
         act = ("limits", name, "change")
         if one.taken < one.size and waited > ROOM:
             text = f"Limit {name} has a free place, and jobs wait for it."
-            yield Finding(
-                "warning",
-                "limit room",
-                text,
-                said,
-                "limits",
-                name,
-                "set it to the size it has: henchman limits set",
-                act=act,
-            )
+            advice = "set it to the size it has: henchman limits set"
+            yield Finding("warning", "limit room", text, said, "limits", name, advice, act=act)
         elif one.taken >= one.size and waited > LONG:
             text = f"Limit {name} is full: a job has waited for {span(waited)}." if one.size else f"Limit {name} is 0."
             advice = "make it larger, or look who has its places"
@@ -499,10 +472,26 @@ def _several(rule: Callable[P, Iterator[Finding]]) -> Callable[P, Iterator[Findi
 RULES: Final = tuple(
     map(
         _several,
-        (_no_worker, _unserved, _behind, _paused, _broken_keys, _lost, _late, _stuck, _morgue, _versions, _host_clocks),
+        (
+            _no_worker,
+            _unserved,
+            _behind,
+            _paused,
+            _broken_keys,
+            _lost,
+            _late,
+            _stuck,
+            _slow,
+            _morgue,
+            _versions,
+            _host_clocks,
+        ),
     )
 )
 OF_BOTH: Final = tuple(map(_several, (_keyed, _storm, _grows, _old_code)))
 OF_THE_GROUND: Final = tuple(
-    map(_several, (_replica, _full, _missed, _poison, _blocked, _limits, _batches, _ids, _clock, _history))
+    map(
+        _several,
+        (_replica, _evicts, _full, _missed, _poison, _dying, _blocked, _limits, _batches, _ids, _clock, _history),
+    )
 )

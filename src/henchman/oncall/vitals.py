@@ -46,7 +46,8 @@ class Vitals(NamedTuple):
     asked. ``stepped``: seconds by which the server's clock went, and how long ago. ``batches``: the newest. ``levels``:
     how long queues were, the latest first. ``due``: retries that fall due within a minute. ``deploys``: of a week.
     ``mutes``: what somebody muted, by the id of the finding. ``replica_of``: the address of the server that it copies,
-    and how that stands; empty: it takes writes.
+    and how that stands; empty: it takes writes. ``policy``: what it does when it is full; empty:
+    not known.
     """
 
     memory: tuple[int, int] | None
@@ -62,6 +63,7 @@ class Vitals(NamedTuple):
     deploys: Sequence[Deploy] = ()
     mutes: Mapping[str, Mute] = {}
     replica_of: str = ""
+    policy: str = ""
 
 
 class FindingsLook(NamedTuple):
@@ -95,12 +97,15 @@ def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
         mutes(keys),
         _replica_of(),
     )
-    return Vitals(*found)
+    (memory, policy), *others = found
+    return Vitals(memory, *others)._replace(policy=policy)
 
 
-def _memory() -> Procedure[tuple[int, int] | None]:
+def _memory() -> Procedure[tuple[tuple[int, int] | None, str]]:
+    """Bytes that are used and the most there may be, and the policy."""
     told: Mapping[str, str] = yield from server_facts("memory")
-    return (int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))) if told else None
+    used = (int(told.get("used_memory", 0)), int(told.get("maxmemory", 0))) if told else None
+    return used, told.get("maxmemory_policy", "")
 
 
 def _replica_of() -> Procedure[str]:

@@ -20,7 +20,7 @@ from henchman.inspector.obstacles import Explanation, Obstacle
 from henchman.inspector.ordered_id import OrderedId
 from henchman.inspector.processes import ProcessLook, ProcessState, Work
 from henchman.inspector.queues import QueueState
-from henchman.oncall.findings import Finding
+from henchman.oncall.finding import Finding
 from henchman.oncall.mutes import Mute
 from henchman.oncall.views import SavedView
 from henchman.wire import jsontext, times
