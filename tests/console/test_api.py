@@ -194,6 +194,7 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
     assert programs.get("keys/shop.pay", "keys/{scope}")["items"][0]["key"] == "A-1"
     assert programs.get("keys/shop.pay/A-1", "keys/{scope}/{key}")["items"][0]["phase"] == "once"
     assert programs.get("metrics/shop.create", "metrics/{name}")["items"][0]["processed"] == 5
+    assert len(programs.get("crons/nightly", "crons/{name}")["next"]) == 10
     assert sum(programs.get("retries/due")["counts"]) == 1
     assert programs.get("scheduled/due?span=day", "scheduled/due")["step"] == 1800
     missing = {one.path for one in ENDPOINTS} - programs.asked

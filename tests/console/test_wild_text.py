@@ -40,7 +40,7 @@ WORDS: Final = (
 FEW: Final = Sizes(400, 200, 30, 30, 30, 2, 3, 20, 12, 60, 60, 10)
 FILES: Final = ("", "text/plain", "text/csv", "application/x-ndjson", "application/json")
 #: files, and what only the server says
-SILENT: Final = {("jobs", 2), ("batches", 2), ("days", 2), ("days", 0), ("system", 0)} | {
+SILENT: Final = {("jobs", 2), ("batches", 2), ("days", 2), ("days", 0)} | {
     (one, 1) for one in ("retries", "scheduled", "dead", "history")
 }
 EACH: Final = 4  # addresses of one page that are looked at
