@@ -109,7 +109,8 @@ def test_what_cannot_be_read_is_shown_and_stops_nothing(browser: Browser, shop: 
 def test_a_queue_to_which_nothing_was_pushed_is_empty(browser: Browser) -> None:
     shown = browser.get("/queues/pay")
     assert shown.status == 200
-    assert "Empty: nothing waits." in shown.words
+    assert "Empty: nothing waits. No queue of this name is known" in shown.words
+    assert "did you mean 'mail'?" in browser.get("/queues/mails").words
 
 
 def test_a_set_is_searched(browser: Browser) -> None:
@@ -217,3 +218,20 @@ def test_the_title_says_the_page_and_on_the_overview_how_much_is_wrong(shop: App
 def test_short_addresses_lead_to_their_pages(browser: Browser, short: str, page: str) -> None:
     shown = browser.get(short)
     assert (shown.status, shown.headers["location"]) == (303, page)
+
+
+def test_a_fair_queue_shows_its_tenants_and_a_line_leads_back_to_it(app: App) -> None:
+    @app.job(name="shop.import", queue="imports", fair_by="tenant")
+    def import_(tenant: str, number: int) -> None: ...
+
+    for tenant, many in (("acme", 900), ("globex", 3)):
+        import_.enqueue_many([(tenant, number) for number in range(many)])
+    shown = Browser(app.console()).get("/queues/imports")
+    waits = app.queues["imports"].tenants()
+    assert waits.arriving, "the first comes into no line"
+    assert f"{waits.arriving} job{'s' if waits.arriving > 1 else ''} that stand" in shown.words
+    assert "In no line yet" in shown.words
+    [globex] = (one for one in waits.lines if one.tenant == "globex")
+    assert f"globex normal {globex.size} < 1 % 1" in shown.words
+    line = Browser(app.console()).get("/queues/imports~40acme")
+    assert "/queues/imports" in line.links

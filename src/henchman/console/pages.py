@@ -312,6 +312,8 @@ class Screens:
             "name": name,
             "looked": size,
             "made_of": seen.made_of,
+            "line_of": seen.line_of,
+            "unknown": seen.unknown,
             "tenants": seen.tenants,
             "lines": {one: line_name(name, one.level, one.tenant) for one in seen.tenants.lines},
         }

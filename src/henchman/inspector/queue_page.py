@@ -11,6 +11,7 @@ from henchman.inspector.base import Entry, Mask
 from henchman.inspector.processes import ProcessState, list_processes, living
 from henchman.inspector.queues import QueueState, state_of
 from henchman.inspector.tenants import TenantList, tenants_of
+from henchman.kernel.text import did_you_mean
 from henchman.store import fair, queues
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
@@ -18,6 +19,7 @@ from henchman.store.keys import Keys
 __all__ = ["Composition", "QueueLook", "look_at_queue"]
 
 _SAMPLE: Final = 100  # payloads of each end that tell what waits in a queue
+_COMPARED: Final = 500  # names among which a similar one is sought
 _TENANTS: Final = 50  # lines of a fair queue that are shown
 
 
@@ -33,20 +35,23 @@ class Composition(NamedTuple):
 
 class QueueLook(NamedTuple):
     """A queue, some of its payloads, the next to run first, the living processes that serve it, what waits, and who, if
-    it is a fair one."""
+    it is a fair one. ``line_of``: the fair queue of which it is a line. ``unknown``: nothing is known of the name, and
+    which one it may be; empty of a queue that is there."""
 
     state: QueueState
     entries: list[Entry]
     processes: list[ProcessState]
     made_of: Composition
     tenants: TenantList
+    line_of: str = ""
+    unknown: str = ""
 
 
 def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | None = None) -> Procedure[QueueLook]:
     """One queue whether it exists or not, with at most ``most`` payloads from place ``first`` (0: the next to run) on;
     fewer of large ones. Two round trips."""
     key, at = keys.queue(name), time.time()
-    [look], paused, page, processes, head, tail, tenants = yield from side_by_side(
+    [look], paused, page, processes, head, tail, tenants, known, shared = yield from side_by_side(
         queues.look(keys, [name]),
         ask(queues.pauses(keys)),
         _next_first(key, first, most),
@@ -54,14 +59,18 @@ def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | Non
         _end(key, -1, _SAMPLE, leftwards=True),
         _end(key, 0, _SAMPLE),
         tenants_of(keys, name, _TENANTS),
+        ask(queues.names(keys)),
+        ask(fair.names(keys)),
     )
     parts = fair.parts_of(name)
     names = {name, parts[0] if parts else name}  # a line is served by who serves its queue
     serving = [one for one in living(processes, at) if names.intersection(one.queues)]
     made_of = _made_of(head, tail, mask)
-    return QueueLook(
-        state_of(name, look, at, paused), [Entry(one, mask=mask) for one in page], serving, made_of, tenants
-    )
+    state, entries = state_of(name, look, at, paused), [Entry(one, mask=mask) for one in page]
+    line_of = parts[0] if parts and parts[0] in shared else ""
+    there = state.size or state.problem or state.paused or state.fair or serving or line_of or name in known
+    unknown = "" if there else f"No queue of this name is known{did_you_mean(name, list(known)[:_COMPARED])}"
+    return QueueLook(state, entries, serving, made_of, tenants, line_of, unknown)
 
 
 def _next_first(key: str, first: int, most: int) -> Procedure[list[bytes]]:
