@@ -41,6 +41,7 @@ def test_a_cron_shows_its_next_times_and_its_last_jobs(browser: Browser, redis: 
     assert "It missed" not in shown.words
     redis.zadd("hm:cron:ticks", {"nightly report": time.time() - 2 * 86_400})
     assert "It missed" in browser.get("/crons/nightly~20report").words
+    assert "nightly report missed" in browser.get("/crons").words
 
 
 def test_acts_of_a_cron_lead_back_to_its_page(browser: Browser, shop: App) -> None:

@@ -363,8 +363,10 @@ class Screens:
     def crons(self, query: Query) -> Screen:
         """All periodic jobs."""
         query.unless_said(_CRONS)
-        found, total = run(self._runtime.connections, some_crons(self._runtime.keys, query.first, query.rows))
-        return Screen("crons.html", {"crons": found, "total": total})
+        keys = self._runtime.keys
+        looks = some_crons(keys, query.first, query.rows), missed_ticks(keys, MISSED)
+        (found, total), late = run(self._runtime.connections, side_by_side(*looks))
+        return Screen("crons.html", {"crons": found, "total": total, "late": dict(late)})
 
     def cron(self, name: str, query: Query) -> Screen:
         """One periodic job: its last runs, and its next times, also in its own zone."""
