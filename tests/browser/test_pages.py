@@ -77,6 +77,8 @@ PAGES = (
     "/errors/{error}",
     "/metrics",
     "/metrics?by=24",
+    "/metrics?vs=before",
+    "/metrics/shop.create?vs=before",
     "/metrics/shop.create",
     "/system",
     "/login",

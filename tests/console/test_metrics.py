@@ -70,13 +70,35 @@ def test_how_long_runs_took_over_time(browser: Browser) -> None:
 
 def test_one_class_before_and_after_a_deploy(browser: Browser) -> None:
     page = browser.get("/metrics/shop.sync")
-    assert "before – 90 10 10.0 % 100 ms" in page.words
-    assert "10 30 75.0 % ▲ more than before 2.0 s ▲ slower than before" in page.words
+    assert "before – 90 10 10.0 % 100 ms < 150 ms" in page.words
+    assert "10 30 75.0 % ▲ more than before 2.0 s ▲ slower than before < 2.5 s" in page.words
     assert "< 150 ms 90" in page.words
     assert "/errors?job=shop.sync" in page.text
     assert "<script>alert" not in page.text
     assert "the last hour" in browser.get("/metrics/shop.sync?by=24").words
     assert "It did not run in the last 1 hour" in browser.get("/metrics/unknown").words
+
+
+def test_beside_the_span_before(app: App) -> None:
+    write(app, {"shop.sync": ([100.0] * 95, 5), "shop.gone": ([5.0], 0)}, 90)
+    write(app, {"shop.sync": ([1000.0] * 60, 40), "shop.new": ([5.0], 0)}, 5)
+    browser = Browser(app.console())
+    page = browser.get("/metrics?vs=before")
+    assert "40.0 % ▲ more than before was 5.0 %" in page.words
+    assert "1.0 s ▲ slower than before was 100 ms" in page.words
+    assert "shop.gone" not in page.words
+    assert "Was : in the hour before" in page.words
+    assert 'href="/metrics?by=8&amp;vs=before"' in page.text
+    assert "was" not in browser.get("/metrics").words.split()
+    page = browser.get("/metrics/shop.sync?vs=before")
+    assert "now 60 40 40.0 % ▲ more than before 1.0 s ▲ slower than before < 1.1 s" in page.words
+    assert "before 95 5 5.0 % 100 ms < 150 ms" in page.words
+    assert "It did not run in the hour before" in browser.get("/metrics/shop.new?vs=before").words
+    assert "Beside" not in browser.get("/metrics?by=72&vs=before").words, "nothing is kept of three days before"
+    told = json.loads(browser.get("/api/v1/metrics?vs=before").text)
+    assert {one["name"]: one["processed"] for one in told["before"]} == {"shop.sync": 100, "shop.gone": 1}
+    assert json.loads(browser.get("/api/v1/metrics?hours=72&vs=before").text)["before"] is None
+    assert json.loads(browser.get("/api/v1/metrics").text)["before"] is None
 
 
 def test_very_many_classes_with_long_names(app: App) -> None:
@@ -98,7 +120,13 @@ def test_very_many_classes_with_long_names(app: App) -> None:
     )
 
 
-@pytest.mark.parametrize("path", ["/metrics", "/metrics?by=72", "/metrics/shop.sync", "/metrics/shop.sync?by=8"])
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/metrics", "/metrics?by=72", "/metrics?vs=before", "/metrics?by=24&vs=before"),
+        *("/metrics/shop.sync", "/metrics/shop.sync?by=8", "/metrics/shop.sync?vs=before"),
+    ],
+)
 def test_three_round_trips(app: App, browser: Browser, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
     write(app, {f"job{number}": ([5.0], 1) for number in range(100)}, 1)
     calls, execute = list[str](), app.connections.run

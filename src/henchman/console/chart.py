@@ -24,6 +24,7 @@ __all__ = [
     "pace",
     "rate",
     "spark",
+    "summed",
 ]
 
 _STEP: Final = 10  # units of a picture that a bar and its gap take
@@ -121,7 +122,7 @@ class HeatMap(NamedTuple):
 
 def heat_map(found: Metrics, one: ClassMetrics) -> HeatMap | None:
     """The picture of a class whose histograms are known bucket by bucket; None where no run ended well."""
-    sums = [_summed(one.spread[at : at + _HEAT]) for at in range(0, len(one.spread), _HEAT)]
+    sums = [summed(one.spread[at : at + _HEAT]) for at in range(0, len(one.spread), _HEAT)]
     used = [row for counts in sums for row, many in enumerate(counts) if many]
     if not used:
         return None
@@ -143,7 +144,8 @@ def heat_map(found: Metrics, one: ClassMetrics) -> HeatMap | None:
     return HeatMap(cells, columns, names, deploys, _CELL * len(sums), _ROW * (high - low + 1), step)
 
 
-def _summed(some: Sequence[tuple[int, ...] | None]) -> list[int]:
+def summed(some: Sequence[tuple[int, ...] | None]) -> list[int]:
+    """Histograms added up; None: nothing was counted."""
     known = [one for one in some if one is not None]
     return [sum(column) for column in zip(*known, strict=True)] or [0] * (len(LIMITS) + 1)
 

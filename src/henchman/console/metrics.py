@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.chart import Spark, chart, heat_map, spark
+from henchman.console.chart import Spark, chart, heat_map, spark, summed
 from henchman.console.pages import Query, Screen, View
-from henchman.inspector.metrics import ClassMetrics, Metrics, Point, metrics
+from henchman.inspector.metrics import ClassMetrics, Metrics, Point, metrics, percentile, with_the_span_before
 from henchman.kernel.figures import span
 from henchman.oncall.deeds import MINUTES_AGO, Deed
 from henchman.store.call import run
@@ -20,26 +20,57 @@ __all__ = ["MetricsPages"]
 _ROWS: Final = 25
 _DETAILED: Final = 16  # classes of which percentiles are read: those with the most time
 _RANGES: Final = {"": "1 hour", "8": "8 hours", "24": "1 day", "72": "3 days"}
+_EARLIER: Final = {"": "the hour", "8": "the 8 hours", "24": "the day"}  # before; beyond these nothing is kept
 _POINTS: Final = 24  # bars of a small picture
 
 
+class Stretch(NamedTuple):
+    """What ran in some time: runs, failures, the mean and below what 95 of 100 of those that did not fail stayed, in
+    seconds (None: not known)."""
+
+    processed: int
+    failed: int
+    mean: float | None
+    most: float | None
+
+    @property
+    def share(self) -> float | None:
+        """How many of a hundred failed; None: nothing ran."""
+        return 100 * self.failed / self.processed if self.processed else None
+
+    def is_worse_than(self, other: Stretch) -> bool:
+        """Whether more than twice the share failed, and a hundredth more."""
+        if self.share is None or other.share is None:
+            return False
+        return self.share > 2 * other.share + 1
+
+    def is_slower_than(self, other: Stretch) -> bool:
+        """Whether runs took half again as long, or 95 of 100 more than twice as long (limits are so far apart)."""
+        if self.mean and other.mean and self.mean > 1.5 * other.mean:
+            return True
+        return bool(self.most and other.most and self.most > 2 * other.most)
+
+
 class ClassRow(NamedTuple):
-    """A class in the table."""
+    """A class in the table; ``before``: in the span before, where that was asked for and it ran."""
 
     one: ClassMetrics
     bars: Sequence[Spark]
     p50: str
     p95: str
+    ran: Stretch
+    before: Stretch | None = None
 
 
 class Slice(NamedTuple):
-    """Runs between two deploys: since when, what was deployed then, runs, failures, the mean in seconds."""
+    """Runs between two deploys: since when, what was deployed then, and whether more failed, or runs took longer, than
+    before."""
 
     at: float | None
     label: str
-    processed: int
-    failed: int
-    mean: float | None
+    ran: Stretch
+    worse: bool = False
+    slower: bool = False
 
 
 class HistogramStep(NamedTuple):
@@ -66,54 +97,68 @@ class MetricsPages:
         """None."""
         return {}
 
-    def _read(self, hours: str, name: str | None = None) -> Metrics:
-        range_ = {"hours": int(hours)} if hours else {"minutes": 60}
-        asked = metrics(self._runtime.keys, **range_, name=name, detailed=_DETAILED)
-        return run(self._runtime.connections, asked)
+    def _read(self, query: Query, name: str | None = None) -> tuple[Metrics, Mapping[str, Stretch], dict[str, Any]]:
+        """The figures, those of the span before by class where they were asked for, and what the page says of both."""
+        hours, against = query.word("by", *_RANGES), query.word("vs", "before")
+        range_: dict[str, Any] = {"hours": int(hours) if hours else None, "name": name, "detailed": _DETAILED}
+        keys, before = self._runtime.keys, None
+        if against:
+            found, before = run(self._runtime.connections, with_the_span_before(keys, **range_))
+        else:
+            found = run(self._runtime.connections, metrics(keys, **range_))
+        facts = {
+            "ranges": _RANGES,
+            "by": hours,
+            "vs": against,
+            "span": _RANGES[hours],
+            "compares": before is not None,
+            "earlier": _EARLIER.get(hours, ""),
+        }
+        return found, {one.name: _stretch(one) for one in before.classes} if before else {}, facts
 
     def classes(self, query: Query) -> Screen:
         """Every class, those with the most time first."""
-        hours = query.word("by", *_RANGES)
-        found = self._read(hours)
+        found, before, said = self._read(query)
         wanted = [one for one in found.classes if query.search.lower() in one.name.lower()]
         shown = wanted[query.page * _ROWS - _ROWS : query.page * _ROWS]
         facts = {
             "rows": None,
-            "classes": [_row(one) for one in shown],
+            "classes": [_row(one, before) for one in shown],
             "total": len(wanted),
             "chart": chart(found, wanted),
             "slices": _slices(found, [_sum_of(points) for points in zip(*(one.points for one in wanted), strict=True)]),
             "minutes_ago": MINUTES_AGO,
-            "ranges": _RANGES,
-            "by": hours,
-            "span": _RANGES[hours],
+            "below": _below,
         }
-        return Screen("metrics.html", facts)
+        return Screen("metrics.html", facts | said)
 
     def one(self, name: str, query: Query) -> Screen:
         """One class: runs and failures over time, how long it took, before and after each deploy."""
-        hours, wanted = query.word("by", *_RANGES), metric_name(name)
-        found = self._read(hours, name)
+        wanted = metric_name(name)
+        found, before, said = self._read(query, name)
         known = next((one for one in found.classes if one.name == wanted), None)
         facts = {
             "name": wanted,
-            "one": None if known is None else _row(known),
+            "one": None if known is None else _row(known, before),
             "chart": chart(found, found.classes),
             "steps": [] if known is None else _steps(known),
             "heat": None if known is None else heat_map(found, known),
             "below": _below,
-            "slices": [] if known is None else _slices(found, known.points),
-            "ranges": _RANGES,
-            "by": hours,
-            "span": _RANGES[hours],
+            "slices": [] if known is None else _slices(found, known.points, known.spread),
         }
-        return Screen("metric.html", facts)
+        return Screen("metric.html", facts | said)
 
 
-def _row(one: ClassMetrics) -> ClassRow:
+def _row(one: ClassMetrics, before: Mapping[str, Stretch]) -> ClassRow:
     each = math.ceil(len(one.points) / _POINTS)
     counts = [sum(point.processed for point in one.points[at : at + each]) for at in range(0, len(one.points), each)]
-    return ClassRow(one, spark(counts), _below(one.percentile_ms(0.5)), _below(one.percentile_ms(0.95)))
+    half, most = _below(one.percentile_ms(0.5)), _below(one.percentile_ms(0.95))
+    return ClassRow(one, spark(counts), half, most, _stretch(one), before.get(one.name))
+
+
+def _stretch(one: ClassMetrics) -> Stretch:
+    mean, most = one.mean_ms, one.percentile_ms(0.95)
+    return Stretch(one.processed, one.failed, *(None if ms is None else ms / 1000 for ms in (mean, most)))
 
 
 def _below(ms: float | None) -> str:
@@ -136,27 +181,28 @@ def _steps(one: ClassMetrics) -> list[HistogramStep]:
 
 
 def _sum_of(points: Sequence[Point]) -> Point:
-    """Several classes in one bucket."""
-    return Point(
-        *(sum(column) for column in zip(*((one.processed, one.failed, one.ms) for one in points), strict=True))
-    )
+    """Several in one."""
+    return Point(*(sum(getattr(one, name) for one in points) for name in ("processed", "failed", "ms")))
 
 
-def _slices(found: Metrics, ran: Sequence[Point]) -> list[Slice]:
+def _slices(found: Metrics, ran: Sequence[Point], spread: Sequence[tuple[int, ...] | None] = ()) -> list[Slice]:
     """The runs before the first deploy, between each two, and since the last; none without a deploy. A bucket in which
-    a deploy falls counts as after it."""
+    a deploy falls counts as after it. ``spread``: the histogram of each bucket."""
     if not found.deploys or not ran:
-        return [Slice(one.at, one.label, 0, 0, None) for one in found.deploys]
-    marks = [(None, ""), *((deploy.at, deploy.label) for deploy in found.deploys)]
-    slices = []
-    for place, (at, label) in enumerate(marks):
-        until = marks[place + 1][0] if place + 1 < len(marks) else None
-        points = [
-            point
-            for start, point in zip(found.buckets, ran, strict=True)
-            if (at is None or start + found.step > at) and (until is None or start + found.step <= until)
-        ]
-        processed, failed = sum(point.processed for point in points), sum(point.failed for point in points)
-        good, ms = processed - failed, sum(point.ms for point in points)
-        slices.append(Slice(at, label, processed, failed, ms / good / 1000 if good else None))
+        return [Slice(one.at, one.label, Stretch(0, 0, None, None)) for one in found.deploys]
+    slices, first = list[Slice](), 0
+    marks: list[tuple[float | None, str]] = [(None, ""), *((deploy.at, deploy.label) for deploy in found.deploys)]
+    for (at, label), (until, _) in zip(marks, [*marks[1:], (math.inf, "")], strict=True):
+        last = sum(start + found.step <= (until or 0) for start in found.buckets)
+        one = _stretch_of(ran[first:last], spread[first:last])
+        known = slices[-1].ran if slices else one
+        slices.append(Slice(at, label, one, one.is_worse_than(known), one.is_slower_than(known)))
+        first = last
     return slices
+
+
+def _stretch_of(points: Sequence[Point], spread: Sequence[tuple[int, ...] | None]) -> Stretch:
+    total, counts = _sum_of(points), summed(spread)
+    good, most = total.processed - total.failed, percentile(counts, 0.95)
+    mean = total.ms / good / 1000 if good else None
+    return Stretch(total.processed, total.failed, mean, None if most is None else most / 1000)

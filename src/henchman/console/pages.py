@@ -79,6 +79,7 @@ FILTERS: Final = (
     "host",
     "version",
     "source",
+    "vs",
 )  # what links, acts and pages of a list keep
 
 

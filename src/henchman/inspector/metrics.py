@@ -52,6 +52,7 @@ __all__ = [
     "rates",
     "unmark_deploy",
     "usual_times",
+    "with_the_span_before",
 ]
 
 HISTOGRAMS_MOST = 100_000  # read at most so many, of the classes with the most time first
@@ -193,6 +194,20 @@ def metrics(
         each = name is not None
         classes = [*(yield from _with_histograms(keys, moments, classes[:many], each=each)), *classes[many:]]
     return Metrics(step, buckets, tuple(classes), tuple(deploys))
+
+
+def with_the_span_before(
+    keys: Keys, minutes: int = 60, *, hours: int | None = None, name: str | None = None, detailed: int | None = None
+) -> Procedure[tuple[Metrics, Metrics | None]]:
+    """``metrics``, and the same of as long a span before; None where that is not kept any more."""
+    now, length = time.time(), (minutes if hours is None else 60 * hours) * 60
+    kept = calls.MINUTES_KEPT * 60 if hours is None else calls.HOURS_KEPT * 3600
+    spans = [
+        metrics(keys, minutes if hours is None else None, hours=hours, name=name, now=end, detailed=detailed)
+        for end in (now, now - length)[: kept // length]
+    ]
+    found = yield from side_by_side(*spans)
+    return found[0], found[1] if found[1:] else None
 
 
 def _moments(now: float, minutes: int | None, hours: int | None) -> tuple[list[dt.datetime], int]:

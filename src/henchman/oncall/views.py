@@ -27,7 +27,7 @@ VIEWED: Final[Mapping[str, tuple[str, ...]]] = {
     "retries": ("q",),
     "scheduled": ("q",),
     "dead": ("q",),
-    "metrics": ("q", "by"),
+    "metrics": ("q", "by", "vs"),
     "history": ("q",),
     "audit": ("q",),
 }

@@ -392,11 +392,13 @@ class ClassJson(TypedDict):
 
 
 class MetricsJson(TypedDict):
-    """``buckets``: when each begins, ``step`` seconds apart."""
+    """``buckets``: when each begins, ``step`` seconds apart; ``before``: the same of the span before, where it
+    was asked for and is kept."""
 
     step: int
     buckets: list[str]
     items: list[ClassJson]
+    before: list[ClassJson] | None
     deploys: list[dict[str, str]]
 
 

@@ -194,11 +194,12 @@ def class_metrics(one: ClassMetrics) -> dict[str, Any]:
     return {**facts, "points": points, "histogram": None if one.histogram is None else list(one.histogram)}
 
 
-def metrics(found: Metrics, shown: Sequence[ClassMetrics]) -> dict[str, Any]:
+def metrics(found: Metrics, before: Metrics | None, most: int) -> dict[str, Any]:
     deploys = [{"at": times.iso(one.at), "label": one.label} for one in found.deploys]
     buckets = [times.iso(at) for at in found.buckets]
-    items = [class_metrics(one) for one in shown]
-    return {"step": found.step, "buckets": buckets, "items": items, "deploys": deploys}
+    items = [class_metrics(one) for one in found.classes[:most]]
+    earlier = None if before is None else [class_metrics(one) for one in before.classes[:most]]
+    return {"step": found.step, "buckets": buckets, "items": items, "before": earlier, "deploys": deploys}
 
 
 def audit(one: AuditEntry) -> dict[str, Any]:

@@ -70,6 +70,7 @@ WORDS: Final[Mapping[str, tuple[str, ...]]] = {
     "phase": tuple(PHASES.values()),
     "hours": tuple(map(str, range(1, 73))),
     "minutes": tuple(map(str, range(1, 481))),
+    "vs": ("before",),
 }
 TEXTS: Final[Mapping[str, str]] = {
     "limit": f"How many, from 1 to {LIMIT_MOST}; {LIMIT} when nothing is said.",
@@ -90,6 +91,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "phase": "Keys that are held for this time.",
     "hours": "The last so many hours, in buckets of ten minutes.",
     "minutes": "The last so many minutes; 60 when nothing is said.",
+    "vs": "Also the same of as long a span before, as `before`.",
 }
 
 
@@ -403,8 +405,12 @@ class JsonApi:
         hours, minutes = (int(ask.word(one)) if ask.word(one) else None for one in ("hours", "minutes"))
         if hours and minutes:
             raise Wrong("hours and minutes: give one of them")
-        found = self._run(figures.metrics(self._keys, minutes, hours=hours, name=name, detailed=ask.limit))
-        return answers.metrics(found, found.classes[: ask.limit])
+        asked: dict[str, Any] = {"hours": hours, "name": name, "detailed": ask.limit}
+        if ask.word("vs"):
+            found, before = self._run(figures.with_the_span_before(self._keys, minutes or 60, **asked))
+        else:
+            found, before = self._run(figures.metrics(self._keys, minutes, **asked)), None
+        return answers.metrics(found, before, ask.limit)
 
     def history(self, ask: Ask) -> dict[str, Any]:
         return self._recorded(ask.word("q").split(), ask)
@@ -495,10 +501,14 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("crons", "Periodic jobs", _API.crons, answer_types.CronsJson, _PAGED),
     Endpoint("crons/{name}", "One of them", _API.cron, answer_types.CronJson),
     Endpoint(
-        "metrics", "What ran, class by class", _API.metrics, answer_types.MetricsJson, ("hours", "minutes", "limit")
+        "metrics",
+        "What ran, class by class",
+        _API.metrics,
+        answer_types.MetricsJson,
+        ("hours", "minutes", "vs", "limit"),
     ),
     Endpoint(
-        "metrics/{name}", "What ran of one class", _API.metrics_of, answer_types.MetricsJson, ("hours", "minutes")
+        "metrics/{name}", "What ran of one class", _API.metrics_of, answer_types.MetricsJson, ("hours", "minutes", "vs")
     ),
     Endpoint("history", "What became of tracked jobs", _API.history, answer_types.RecordsJson, ("q", *_PAGED)),
     Endpoint("days", "How many jobs ended, by day", day_answers.days, day_answers.DaysJson, ("source",)),
