@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from henchman.client.runtime import Runtime
 from henchman.console.chart import Spark, chart, heat_map, spark, summed
 from henchman.console.pages import Query, Screen, View
-from henchman.inspector.metrics import ClassMetrics, Metrics, Point, metrics, percentile, with_the_span_before
+from henchman.inspector.metrics import ClassMetrics, Metrics, Point, beside, percentile
 from henchman.kernel.figures import span
 from henchman.oncall.deeds import MINUTES_AGO, Deed
 from henchman.store.call import run
@@ -24,7 +24,7 @@ _EARLIER: Final = {"": "the hour", "8": "the 8 hours", "24": "the day"}  # befor
 _POINTS: Final = 24  # bars of a small picture
 
 
-class Stretch(NamedTuple):
+class RunFigures(NamedTuple):
     """What ran in some time: runs, failures, the mean and below what 95 of 100 of those that did not fail stayed, in
     seconds (None: not known)."""
 
@@ -38,13 +38,13 @@ class Stretch(NamedTuple):
         """How many of a hundred failed; None: nothing ran."""
         return 100 * self.failed / self.processed if self.processed else None
 
-    def is_worse_than(self, other: Stretch) -> bool:
+    def is_worse_than(self, other: RunFigures) -> bool:
         """Whether more than twice the share failed, and a hundredth more."""
         if self.share is None or other.share is None:
             return False
         return self.share > 2 * other.share + 1
 
-    def is_slower_than(self, other: Stretch) -> bool:
+    def is_slower_than(self, other: RunFigures) -> bool:
         """Whether runs took half again as long, or 95 of 100 more than twice as long (limits are so far apart)."""
         if self.mean and other.mean and self.mean > 1.5 * other.mean:
             return True
@@ -58,8 +58,8 @@ class ClassRow(NamedTuple):
     bars: Sequence[Spark]
     p50: str
     p95: str
-    ran: Stretch
-    before: Stretch | None = None
+    ran: RunFigures
+    before: RunFigures | None = None
 
 
 class Slice(NamedTuple):
@@ -68,7 +68,7 @@ class Slice(NamedTuple):
 
     at: float | None
     label: str
-    ran: Stretch
+    ran: RunFigures
     worse: bool = False
     slower: bool = False
 
@@ -97,15 +97,11 @@ class MetricsPages:
         """None."""
         return {}
 
-    def _read(self, query: Query, name: str | None = None) -> tuple[Metrics, Mapping[str, Stretch], dict[str, Any]]:
+    def _read(self, query: Query, name: str | None = None) -> tuple[Metrics, Mapping[str, RunFigures], dict[str, Any]]:
         """The figures, those of the span before by class where they were asked for, and what the page says of both."""
         hours, against = query.word("by", *_RANGES), query.word("vs", "before")
-        range_: dict[str, Any] = {"hours": int(hours) if hours else None, "name": name, "detailed": _DETAILED}
-        keys, before = self._runtime.keys, None
-        if against:
-            found, before = run(self._runtime.connections, with_the_span_before(keys, **range_))
-        else:
-            found = run(self._runtime.connections, metrics(keys, **range_))
+        asked = beside(self._runtime.keys, against, hours=int(hours) if hours else None, name=name, detailed=_DETAILED)
+        found, before = run(self._runtime.connections, asked)
         facts = {
             "ranges": _RANGES,
             "by": hours,
@@ -149,16 +145,16 @@ class MetricsPages:
         return Screen("metric.html", facts | said)
 
 
-def _row(one: ClassMetrics, before: Mapping[str, Stretch]) -> ClassRow:
+def _row(one: ClassMetrics, before: Mapping[str, RunFigures]) -> ClassRow:
     each = math.ceil(len(one.points) / _POINTS)
     counts = [sum(point.processed for point in one.points[at : at + each]) for at in range(0, len(one.points), each)]
     half, most = _below(one.percentile_ms(0.5)), _below(one.percentile_ms(0.95))
     return ClassRow(one, spark(counts), half, most, _stretch(one), before.get(one.name))
 
 
-def _stretch(one: ClassMetrics) -> Stretch:
+def _stretch(one: ClassMetrics) -> RunFigures:
     mean, most = one.mean_ms, one.percentile_ms(0.95)
-    return Stretch(one.processed, one.failed, *(None if ms is None else ms / 1000 for ms in (mean, most)))
+    return RunFigures(one.processed, one.failed, *(None if ms is None else ms / 1000 for ms in (mean, most)))
 
 
 def _below(ms: float | None) -> str:
@@ -189,7 +185,7 @@ def _slices(found: Metrics, ran: Sequence[Point], spread: Sequence[tuple[int, ..
     """The runs before the first deploy, between each two, and since the last; none without a deploy. A bucket in which
     a deploy falls counts as after it. ``spread``: the histogram of each bucket."""
     if not found.deploys or not ran:
-        return [Slice(one.at, one.label, Stretch(0, 0, None, None)) for one in found.deploys]
+        return [Slice(one.at, one.label, RunFigures(0, 0, None, None)) for one in found.deploys]
     slices, first = list[Slice](), 0
     marks: list[tuple[float | None, str]] = [(None, ""), *((deploy.at, deploy.label) for deploy in found.deploys)]
     for (at, label), (until, _) in zip(marks, [*marks[1:], (math.inf, "")], strict=True):
@@ -201,8 +197,8 @@ def _slices(found: Metrics, ran: Sequence[Point], spread: Sequence[tuple[int, ..
     return slices
 
 
-def _stretch_of(points: Sequence[Point], spread: Sequence[tuple[int, ...] | None]) -> Stretch:
+def _stretch_of(points: Sequence[Point], spread: Sequence[tuple[int, ...] | None]) -> RunFigures:
     total, counts = _sum_of(points), summed(spread)
     good, most = total.processed - total.failed, percentile(counts, 0.95)
     mean = total.ms / good / 1000 if good else None
-    return Stretch(total.processed, total.failed, mean, None if most is None else most / 1000)
+    return RunFigures(total.processed, total.failed, mean, None if most is None else most / 1000)

@@ -41,6 +41,7 @@ __all__ = [
     "Overview",
     "Stats",
     "UsualTime",
+    "beside",
     "by_minutes",
     "default_label",
     "deploy_marks",
@@ -52,7 +53,6 @@ __all__ = [
     "rates",
     "unmark_deploy",
     "usual_times",
-    "with_the_span_before",
 ]
 
 HISTOGRAMS_MOST = 100_000  # read at most so many, of the classes with the most time first
@@ -196,15 +196,22 @@ def metrics(
     return Metrics(step, buckets, tuple(classes), tuple(deploys))
 
 
-def with_the_span_before(
-    keys: Keys, minutes: int = 60, *, hours: int | None = None, name: str | None = None, detailed: int | None = None
+def beside(
+    keys: Keys,
+    other: str,
+    minutes: int | None = None,
+    *,
+    hours: int | None = None,
+    name: str | None = None,
+    detailed: int | None = None,
 ) -> Procedure[tuple[Metrics, Metrics | None]]:
-    """``metrics``, and the same of as long a span before; None where that is not kept any more."""
-    now, length = time.time(), (minutes if hours is None else 60 * hours) * 60
+    """``metrics``, and where ``other`` is "before" the same of as long a span before; None: not asked for, or not kept
+    any more."""
+    now, length = time.time(), ((minutes or 60) if hours is None else 60 * hours) * 60
     kept = calls.MINUTES_KEPT * 60 if hours is None else calls.HOURS_KEPT * 3600
     spans = [
-        metrics(keys, minutes if hours is None else None, hours=hours, name=name, now=end, detailed=detailed)
-        for end in (now, now - length)[: kept // length]
+        metrics(keys, minutes, hours=hours, name=name, now=end, detailed=detailed)
+        for end in ((now, now - length)[: kept // length] if other else (now,))
     ]
     found = yield from side_by_side(*spans)
     return found[0], found[1] if found[1:] else None

@@ -405,11 +405,8 @@ class JsonApi:
         hours, minutes = (int(ask.word(one)) if ask.word(one) else None for one in ("hours", "minutes"))
         if hours and minutes:
             raise Wrong("hours and minutes: give one of them")
-        asked: dict[str, Any] = {"hours": hours, "name": name, "detailed": ask.limit}
-        if ask.word("vs"):
-            found, before = self._run(figures.with_the_span_before(self._keys, minutes or 60, **asked))
-        else:
-            found, before = self._run(figures.metrics(self._keys, minutes, **asked)), None
+        asked = figures.beside(self._keys, ask.word("vs"), minutes, hours=hours, name=name, detailed=ask.limit)
+        found, before = self._run(asked)
         return answers.metrics(found, before, ask.limit)
 
     def history(self, ask: Ask) -> dict[str, Any]:
