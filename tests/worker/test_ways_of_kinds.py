@@ -16,7 +16,7 @@ from support.store import Store
 from support.worker import until, working
 
 PAGE = Path(__file__).parents[2] / "docs" / "performance.md"
-JOBS = 400
+JOBS = 2_000
 KINDS: dict[str, dict[str, Any]] = {
     "no option": {},
     "`timeout`, `deadline`, `expires`": {"timeout": 30, "deadline": 300, "expires": 300},
