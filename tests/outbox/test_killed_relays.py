@@ -24,6 +24,7 @@ from support.outbox import CONFIRMED, Hands, Shop, relaying, tick_until
 from support.server import PrivateServer, running_server
 from support.worker import looker, until
 
+pytestmark = pytest.mark.scale("a relay is killed and frozen at each of its calls, on each kind of database")
 PATHS = [str(Path(henchman.__file__).parents[1]), str(Path(__file__).parents[1])]
 STEPS = ["outbox look", "outbox_push", "GET", "outbox delete", "outbox_forget", "SSCAN"]
 WHERE = ["before", "after"]

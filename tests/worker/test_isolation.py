@@ -152,7 +152,7 @@ def test_a_push_inside_belongs_to_the_batch_of_the_job(app: App, redis: Redis, t
         isolated.pushes.enqueue()
     with working(app):
         until(lambda: batch.status().done, "both jobs have ended")
-    assert batch.status().counts["finished"] == 2
+    assert batch.status().counts["finished"] == 2, (batch.status(), app.dead.size(), app.retries.size())
     assert "from inside" in trace.read_text()
 
 
