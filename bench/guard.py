@@ -19,7 +19,7 @@ from pathlib import Path
 from statistics import median
 
 from henchman.bench.bare import drain_bare, fill
-from henchman.bench.jobs import LOAD, app, changes, noop, once, tell
+from henchman.bench.jobs import LOAD, app, changes, noop, once, roomy, tell, tight
 from henchman.bench.measures import Ground, ping, push_costs, waits
 from henchman.bench.report import Report
 from henchman.bench.server import server
@@ -35,6 +35,8 @@ RATIOS = {
     "ordered": "an ordered id, beside the loop that settles rows",
     "keyed": "a job with once=True, beside the loop that settles rows",
     "tracked": "a member of a batch, beside the loop that settles rows",
+    "limited": "a job under a limit that has room, beside the loop that settles rows",
+    "full": "a job under a limit of ten that is full, beside the loop that settles rows",
     "push": "enqueue, beside a bare socket",
     "bulk": "a row of enqueue_many, beside a push by a bare socket",
     "start": "push to start on an idle worker, beside a bare ping-pong (medians of time)",
@@ -67,9 +69,10 @@ def one_turn(ground: Ground) -> dict[str, float]:
     changes.push_many((f"entity-{number:06d}", number, number) for number in range(count))
     ratios["ordered"] = rows / drained(ground, "bench_ordered", count)
     made.clear(raw)
-    once.enqueue_many((number,) for number in range(count))
-    ratios["keyed"] = rows / drained(ground, LOAD, count)
-    made.clear(raw)
+    for name, job in {"keyed": once, "limited": roomy, "full": tight}.items():
+        job.enqueue_many((number,) for number in range(count))
+        ratios[name] = rows / drained(ground, LOAD, count)
+        made.clear(raw)
     with app.batch("guard"):
         noop.enqueue_many((number,) for number in range(count))
     ratios["tracked"] = rows / drained(ground, LOAD, count)
