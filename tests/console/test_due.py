@@ -71,7 +71,7 @@ def test_a_peak_is_more_than_workers_run(app: App, redis: Redis) -> None:
     redis.delete("hm:levels")
     ran(redis, now, 200)
     assert run(app.connections, due_times(app.keys, "retry", now)).peak is None
-    assert Level.__struct_fields__ == ("at", "processed", "sizes")
+    assert Level.__struct_fields__ == ("at", "processed", "sizes", "ran")
 
 
 def test_a_storm_is_spread_and_nothing_runs_before_its_time(app: App, redis: Redis) -> None:

@@ -9,8 +9,8 @@ import pytest
 from redis import Redis
 
 from henchman import App
-from henchman.console.chart import pace
 from henchman.inspector.metrics import mark_deploy
+from henchman.inspector.queues import QueueState, flow_of
 from henchman.store.call import run
 from henchman.store.queues import Level
 from support.browsing import Browser
@@ -64,7 +64,48 @@ def _json(one: Level) -> bytes:
     return msgspec.json.encode(one)
 
 
-def test_a_pace_is_of_a_minute_at_least() -> None:
-    assert pace([Level(100.0, 0, {"a": 1})], "a", 100, 130.0) is None
-    assert pace([Level(60.0, 0, {"a": 1}), Level(0.0, 0, {"a": 1})], "a", 121, 120.0) == 1.0
-    assert pace([], "a", 1, 1.0) is None
+def test_a_flow_is_of_a_minute_at_least() -> None:
+    def net(past: list[Level], size: int, at: float) -> float | None:
+        return flow_of(past, {}, QueueState("a", size, None, paused=False), at).net
+
+    assert net([Level(100.0, 0, {"a": 1})], 100, 130.0) is None
+    assert net([Level(60.0, 0, {"a": 1}), Level(0.0, 0, {"a": 1})], 121, 120.0) == 1.0
+    assert net([], 1, 1.0) is None
+
+
+@pytest.mark.parametrize(
+    ("before", "sizes", "now", "size", "flow"),
+    [
+        (1000, {"a": 50}, 1600, 650, (4.0, 2.0, 2.0)),
+        (1000, {"a": 1250}, 1600, 50, (0.0, 2.0, -4.0)),
+        (1000, {}, 1600, 0, (2.0, 2.0, 0.0)),
+        (None, {"a": 50}, 1600, 50, (None, None, 0.0)),
+        (1000, {"a": 50}, 20, 50, (None, None, 0.0)),
+    ],
+    ids=["grows", "cleared", "passes", "not-counted", "counted-anew"],
+)
+def test_in_and_out_of_a_queue(
+    before: int | None, sizes: dict[str, int], now: int, size: int, flow: tuple[float | None, ...]
+) -> None:
+    past = Level(1000.0, 0, sizes, {} if before is None else {"a": before})
+    one = flow_of([past], {"a": now}, QueueState("a", size, None, paused=False), 1300.0)
+    assert (one.entered, one.left, one.net) == flow
+
+
+def test_pages_and_programs_tell_what_comes_in_and_goes_out(app: App, redis: Redis) -> None:
+    redis.sadd("queues", "pay")
+    redis.lpush("queue:pay", *[NightShop(app, redis).put("pay", "shop.charge")] * 650)
+    redis.delete(app.keys.levels)
+    redis.lpush(app.keys.levels, _json(Level(time.time() - 300, 0, {"pay": 50}, {"pay": 1000})))
+    redis.hset(app.keys.ran, "pay", 1600)
+    browser = Browser(app.console())
+    row = browser.get("/queues").words.partition(" In/s Out/s Trend ")[2].partition("pay ")[2]
+    assert "4.0 2.0 grows 2.0 a second" in row[:120]
+    assert "In/s 4.0 Out/s 2.0 Trend grows 2.0 a second" in browser.get("/queues/pay").words
+    for told in (msgspec.json.decode(browser.get("/api/v1/queues/pay").body), *_items(browser)):
+        speeds = [told[f"{word}_per_second"] for word in ("in", "out", "net")]
+        assert speeds == pytest.approx([4.0, 2.0, 2.0], rel=0.05)
+
+
+def _items(browser: Browser) -> list[dict[str, float]]:
+    return [one for one in msgspec.json.decode(browser.get("/api/v1/queues").body)["items"] if one["name"] == "pay"]

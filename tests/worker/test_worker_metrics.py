@@ -10,6 +10,8 @@ from redis import Redis
 
 from henchman import App, Failure, Snooze
 from henchman.inspector.metrics import ClassMetrics
+from henchman.store.call import run
+from henchman.store.queues import levels, note_levels
 from support.server import running_server
 from support.worker import Heard, looker, push_raw, settled, until, working
 
@@ -57,6 +59,28 @@ def test_what_ran_is_written_down_at_the_stop(app: App, redis: Redis) -> None:
     names = {key.decode().partition("|")[0] for key in redis.scan_iter("*|*")}
     assert names == {"j", "h"}
     assert len(list(redis.scan_iter("act-*"))) in (1, 2), "and for Sidekiq 7"
+
+
+def test_what_left_each_queue_is_counted(app: App, redis: Redis) -> None:
+    app.configure(queues=["default", "mail"])
+    act = define(app)
+    for what in ("ok", "fail", "snooze", "error"):
+        act.enqueue(what)
+    act.using(queue="mail").enqueue("sleep")
+    with working(app):
+        settled(redis, 5)
+    assert redis.hgetall("hm:ran") == {b"default": b"4", b"mail": b"1"}
+    assert 0 < redis.ttl("hm:ran") <= 900
+
+
+def test_names_that_come_and_go_do_not_fill_the_server(app: App, redis: Redis) -> None:
+    redis.sadd("queues", "mail")
+    redis.hset("hm:ran", mapping={"mail": 7, "odd": "x"})
+    run(app.connections, note_levels(app.keys, 1000.0))
+    redis.hset("hm:ran", mapping={f"q{number}": 1 for number in range(500)})
+    run(app.connections, note_levels(app.keys, 1060.0))
+    assert [one.ran for one in app.connections.run(levels(app.keys))] == [{}, {"mail": 7}]
+    assert not redis.exists("hm:ran")
 
 
 def test_a_beat_writes_it_down(app: App, redis: Redis) -> None:

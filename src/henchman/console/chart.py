@@ -9,7 +9,6 @@ from typing import Final, NamedTuple
 from henchman.inspector.due import DueTimes
 from henchman.inspector.metrics import ClassMetrics, Deploy, Metrics, percentile
 from henchman.store.metrics import LIMITS
-from henchman.store.queues import Level
 
 __all__ = [
     "Bar",
@@ -21,7 +20,6 @@ __all__ = [
     "chart",
     "due_chart",
     "heat_map",
-    "pace",
     "rate",
     "spark",
     "summed",
@@ -80,13 +78,6 @@ def rate(found: Metrics, now: float, minutes: int = 5) -> tuple[float, float]:
     points = [one.points[at] for one in found.classes for at in places]
     failed = sum(one.failed for one in points)
     return (sum(one.processed for one in points) - failed) / (60 * minutes), failed / (60 * minutes)
-
-
-def pace(levels: Sequence[Level], name: str, size: int, at: float) -> float | None:
-    """By how many jobs a second a queue has grown in the last ten minutes as of ``at`` (Unix seconds), less than zero
-    where it drains; None where less than a minute of it is known."""
-    past = [one for one in levels if 60 <= at - one.at < 600 and name in one.sizes]
-    return (size - past[-1].sizes[name]) / (at - past[-1].at) if past else None
 
 
 class HeatCell(NamedTuple):

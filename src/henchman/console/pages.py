@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.chart import chart, due_chart, pace, rate, spark
+from henchman.console.chart import chart, due_chart, rate, spark
 from henchman.console.render import Links
 from henchman.console.snapshot import Snapshot
 from henchman.cron.registry import missed_ticks
@@ -26,7 +26,7 @@ from henchman.inspector.filters import FIELDS, Facets, entry_filter, facets
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.processes import Fleet, Work, look_at_fleet
 from henchman.inspector.queue_page import look_at_queue
-from henchman.inspector.queues import Queues, QueueState, look_at_queues
+from henchman.inspector.queues import Queues, QueueState, flow_of, look_at_queues
 from henchman.inspector.search import Hint
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.oncall.deeds import Missing
@@ -36,7 +36,7 @@ from henchman.oncall.vitals import MISSED, look
 from henchman.store.call import Procedure, ask, run, side_by_side
 from henchman.store.fair import line_name
 from henchman.store.keys import Keys
-from henchman.store.queues import levels
+from henchman.store.queues import levels, ran
 
 __all__ = [
     "FILTERS",
@@ -242,7 +242,7 @@ class Screens:
                 "seen": seen,
                 "weighed": (found_wrong := weighed(seen, failing, ground)),
                 "findings": found_wrong.shown,
-                "queues": [(one, pace(ground.levels, one.name, one.size or 0, seen.at)) for one in shown],
+                "queues": [(one, flow_of(ground.levels, ground.ran, one, seen.at)) for one in shown],
                 "recent": _recent(acts.entries, found.deploys, seen.at),
                 "classes": found.classes[:8],
                 "chart": chart(found, found.classes),
@@ -290,10 +290,10 @@ class Screens:
     def queues(self, query: Query) -> Screen:
         """All queues, those in trouble first."""
         keys, at = self._runtime.keys, self._runtime.clock.now()
-        asked = look_at_queues(keys, query.search), ask(levels(keys))
-        seen, past = run(self._runtime.connections, side_by_side(*asked))
+        asked = look_at_queues(keys, query.search), ask(levels(keys)), ask(ran(keys))
+        seen, past, left = run(self._runtime.connections, side_by_side(*asked))
         shown = sorted(seen.states, key=_trouble)[query.first : query.first + query.rows]
-        states = [(one, pace(past, one.name, one.size or 0, at)) for one in shown]
+        states = [(one, flow_of(past, left, one, at)) for one in shown]
         return Screen("queues.html", {"states": states, "total": len(seen.states), "served": seen.served})
 
     def queue(self, name: str, query: Query) -> Screen:
@@ -302,13 +302,13 @@ class Screens:
             checked_name(name)
         except ArgumentError as error:
             raise Missing(str(error)) from None
-        keys, mask = self._runtime.keys, self._runtime.registry.mask
-        most = 0 if query.search else query.rows
-        seen = run(self._runtime.connections, look_at_queue(keys, name, query.first, max(most, 1), mask))
+        keys, mask, most = self._runtime.keys, self._runtime.registry.mask, 1 if query.search else query.rows
+        seen = run(self._runtime.connections, look_at_queue(keys, name, query.first, most, mask))
         size = seen.tenants.arriving if seen.state.fair else seen.state.size or 0
         rows, places = EntryRows(seen.entries, size), range(query.first + 1, query.first + 1 + len(seen.entries))
         facts = {
             "state": seen.state,
+            "flow": seen.flow,
             "processes": seen.processes,
             "name": name,
             "looked": size,

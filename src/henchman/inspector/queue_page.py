@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.processes import ProcessState, list_processes, living
-from henchman.inspector.queues import QueueState, state_of
+from henchman.inspector.queues import Flow, QueueState, flow_of, state_of
 from henchman.inspector.tenants import TenantList, tenants_of
 from henchman.kernel.text import did_you_mean
 from henchman.store import fair, queues
@@ -39,6 +39,7 @@ class QueueLook(NamedTuple):
     which one it may be; empty of a queue that is there."""
 
     state: QueueState
+    flow: Flow
     entries: list[Entry]
     processes: list[ProcessState]
     made_of: Composition
@@ -51,7 +52,7 @@ def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | Non
     """One queue whether it exists or not, with at most ``most`` payloads from place ``first`` (0: the next to run) on;
     fewer of large ones. Two round trips."""
     key, at = keys.queue(name), time.time()
-    [look], paused, page, processes, head, tail, tenants, known, shared = yield from side_by_side(
+    [look], paused, page, processes, head, tail, tenants, known, shared, past, left = yield from side_by_side(
         queues.look(keys, [name]),
         ask(queues.pauses(keys)),
         _next_first(key, first, most),
@@ -61,6 +62,8 @@ def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | Non
         tenants_of(keys, name, _TENANTS),
         ask(queues.names(keys)),
         ask(fair.names(keys)),
+        ask(queues.levels(keys)),
+        ask(queues.ran(keys)),
     )
     parts = fair.parts_of(name)
     names = {name, parts[0] if parts else name}  # a line is served by who serves its queue
@@ -70,7 +73,7 @@ def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | Non
     line_of = parts[0] if parts and parts[0] in shared else ""
     there = state.size or state.problem or state.paused or state.fair or serving or line_of or name in known
     unknown = "" if there else f"No queue of this name is known{did_you_mean(name, list(known)[:_COMPARED])}"
-    return QueueLook(state, entries, serving, made_of, tenants, line_of, unknown)
+    return QueueLook(state, flow_of(past, left, state, at), entries, serving, made_of, tenants, line_of, unknown)
 
 
 def _next_first(key: str, first: int, most: int) -> Procedure[list[bytes]]:

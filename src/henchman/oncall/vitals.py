@@ -20,7 +20,7 @@ from henchman.oncall.mutes import Mute, mutes
 from henchman.store import history, needs, ordered_people
 from henchman.store.call import Procedure, ask, command, side_by_side
 from henchman.store.keys import Keys
-from henchman.store.queues import Level, Stretch, levels, set_below, set_stretch
+from henchman.store.queues import Level, Stretch, levels, ran, set_below, set_stretch
 
 __all__ = ["MISSED", "FindingsLook", "StuckId", "Vitals", "look"]
 
@@ -44,7 +44,8 @@ class StuckId(NamedTuple):
 class Vitals(NamedTuple):
     """What one look found. ``memory``: bytes used, and the most there may be (0: no limit); None where that may not be
     asked. ``stepped``: seconds by which the server's clock went, and how long ago. ``batches``: the newest. ``levels``:
-    how long queues were, the latest first. ``due``: retries that fall due within a minute. ``deploys``: of a week.
+    how long queues were, the latest first; ``ran``: how many jobs have left each. ``due``: retries that fall due within
+    a minute. ``deploys``: of a week.
     ``mutes``: what somebody muted, by the id of the finding. ``replica_of``: the address of the server that it copies,
     and how that stands; empty: it takes writes. ``policy``: what it does when it is full; empty:
     not known.
@@ -63,6 +64,7 @@ class Vitals(NamedTuple):
     deploys: Sequence[Deploy] = ()
     mutes: Mapping[str, Mute] = {}
     replica_of: str = ""
+    ran: Mapping[str, int] = {}
     policy: str = ""
 
 
@@ -96,6 +98,7 @@ def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
         deploy_marks(keys, at - _DEPLOYS, at),
         mutes(keys),
         _replica_of(),
+        ask(ran(keys)),
     )
     (memory, policy), *others = found
     return Vitals(memory, *others)._replace(policy=policy)

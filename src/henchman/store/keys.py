@@ -95,6 +95,7 @@ class Keys:
         self.levels = (
             p + "hm:levels"
         )  # list, 15 min: how long queues were, a JSON a minute, the latest first; at most 12
+        self.ran = p + "hm:ran"  # hash, 15 min: queue → how many jobs have left it by being run or dropped, so far
         self.totals = p + "hm:totals"  # zset: class by the time its totals last grew; 90 days
         self.limits = p + "hm:limits"  # hash: limit → "<kind> <n> <per> <n> <per>", as it is and as code says
         self.slots = p + "hm:slots:"  # see places()

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from henchman.store import days
 from henchman.store.call import Arg, Call, command, commands
 from henchman.store.keys import Keys
-from henchman.store.queues import raw
+from henchman.store.queues import add_ran, raw
 
 T = TypeVar("T")
 Form = Literal["8", "7"]
@@ -77,11 +77,14 @@ def flush(
     counts: Mapping[str, Counted],
     which: Sequence[Form],
     ended: Mapping[str, days.DayEnds] | None = None,
+    left: Mapping[str, int] | None = None,
 ) -> Call[Any]:
-    """Add ``counts`` by class to the buckets of the moment ``at`` (UTC) and what has ``ended`` to its days, all of them
-    or none; one of the two at least has something."""
+    """Add ``counts`` by class to the buckets of the moment ``at`` (UTC), what has ``ended`` to its days, and how many
+    jobs have ``left`` each queue, all of them or none; one of the three at least has something."""
     added = [*_running(keys, at, counts, which)] if counts else []
-    return commands(("MULTI",), *added, *days.add(keys, ended or {}), ("EXEC",), again=False)
+    return commands(
+        ("MULTI",), *added, *days.add(keys, ended or {}), *add_ran(keys, left or {}), ("EXEC",), again=False
+    )
 
 
 def _running(

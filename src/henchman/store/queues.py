@@ -81,11 +81,13 @@ def _lined(keys: Keys, which: Sequence[str]) -> Call[tuple[list[int], set[str]]]
 
 
 class Level(msgspec.Struct):
-    """How long queues were ``at`` a time (Unix seconds), the hundred longest by name, and how many jobs had ended."""
+    """How long queues were ``at`` a time (Unix seconds), the hundred longest by name, and how many jobs had ended;
+    ``ran``: how many had left each queue."""
 
     at: float
     processed: int
     sizes: dict[str, int]
+    ran: dict[str, int] = {}
 
 
 def note_levels(keys: Keys, at: float) -> Procedure[None]:
@@ -95,7 +97,11 @@ def note_levels(keys: Keys, at: float) -> Procedure[None]:
     lengths = {name: one.size for name, one in zip(known, seen, strict=True) if isinstance(one, Look) and one.size}
     longest = dict(sorted(lengths.items(), key=lambda one: -one[1])[:_MOST_LEVELS])
     ended = yield command("GET", keys.stat_processed)
-    line = msgspec.json.encode(Level(at, int(ended) if (ended or b"").isdigit() else 0, longest))
+    left: dict[str, int] = yield ran(keys)
+    some = {name: left[name] for name in known if name in left} if len(left) <= _MOST_MEASURED else {}
+    if len(left) > _MOST_MEASURED:  # names that come and go: it begins again
+        yield command("DEL", keys.ran)
+    line = msgspec.json.encode(Level(at, int(ended) if (ended or b"").isdigit() else 0, longest, some))
     expire = ("EXPIRE", keys.levels, _LEVELS_LIFE)
     yield commands(("LPUSH", keys.levels, line), ("LTRIM", keys.levels, 0, _LEVELS - 1), expire, again=False)
 
@@ -111,6 +117,22 @@ def levels(keys: Keys) -> Call[list[Level]]:
         return found
 
     return command("LRANGE", keys.levels, 0, _LEVELS - 1, decode=read)
+
+
+def ran(keys: Keys) -> Call[dict[str, int]]:
+    """How many jobs have left each queue, as workers of Henchman counted: two looks apart in time show how fast."""
+
+    def read(flat: list[bytes]) -> dict[str, int]:
+        pairs = zip(flat[::2], flat[1::2], strict=True)
+        return {name.decode("utf-8", "replace"): int(many) for name, many in pairs if many.isdigit()}
+
+    return command("HGETALL", keys.ran, decode=read)
+
+
+def add_ran(keys: Keys, more: Mapping[str, int]) -> list[tuple[Arg, ...]]:
+    """The commands that count jobs that left their queues; none for none."""
+    added: list[tuple[Arg, ...]] = [("HINCRBY", keys.ran, raw(name), many) for name, many in more.items()]
+    return [*added, ("EXPIRE", keys.ran, _LEVELS_LIFE)] if added else []
 
 
 Kind = Literal["queue", "hash", "spare"]

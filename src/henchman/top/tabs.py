@@ -13,6 +13,7 @@ from henchman.inspector.base import Entry
 from henchman.inspector.metrics import FAR, UsualTime, usual_times
 from henchman.inspector.pauses import why_paused
 from henchman.inspector.processes import Work
+from henchman.inspector.queues import Flow, flow_of
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.figures import figure, since, size, span, utc
 from henchman.oncall.findings import LOST, findings
@@ -185,12 +186,19 @@ def _queues(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
                 *([f"paused {why}"] if (why := why_paused(one.pause, seen.at)) else []),
                 *([f"the next has waited for {span(one.latency)}"] if one.size else []),
                 *([one.problem] if one.problem else []),
+                _speed(flow_of(look.ground.levels, look.ground.ran, one, seen.at)),
                 f"served by {served[one.name]} processes",
             ],
         )
         for one in sorted(seen.queues, key=lambda one: (-(one.latency or 0.0) if one.size else 0.0, one.name))
     )
     return _filtered(rows, text)
+
+
+def _speed(flow: Flow) -> str:
+    known = [("in", flow.entered), ("out", flow.left), ("net", flow.net)]
+    told = ", ".join(f"{word} {many:.1f}" for word, many in known if many is not None)
+    return f"jobs a second: {told or 'not measured yet'}"
 
 
 def _of_set(which: SetName) -> Callable[[Runtime, FindingsLook, str], list[TabRow]]:

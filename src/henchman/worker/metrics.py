@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -13,6 +13,7 @@ import msgspec
 from henchman.client.runtime import Runtime
 from henchman.errors import ServerAway
 from henchman.store.days import ClassNames, DayEnds, EndedRow
+from henchman.store.fair import queue_of
 from henchman.store.metrics import LIMITS, Counted, bucket_of, flush, forms, metric_name
 from henchman.wire import times
 from henchman.work.effects import STATUS, tracked
@@ -24,6 +25,7 @@ RAISED = frozenset({"retry", "dead", "kept", "gone"})
 MOST_WRAPPED = 1000  # names that pushers chose; beyond, what is wrapped counts under the class that wraps it
 
 _ENDS: Final = {"finished": "done", "error": "dead", "failed": "failed", "cancelled": "cancelled", "expired": "expired"}
+_BACK: Final = {ending for ending, status in STATUS.items() if status == "enqueued"}  # into the queue again
 _DAY = 86400  # seconds
 _ERROR: Final = ("error_class", "error_message")
 _LARGE = 1 << 20  # bytes of a payload that is not read again for the error in it
@@ -62,13 +64,15 @@ class ExecutionMetrics:
         self._day = 0  # its number, Unix time / 86,400
         self._ends = {self._day: DayEnds()}  # by the day
         self._names = ClassNames()
+        self._left = Counter[str]()  # jobs that left each queue
 
-    def count(self, rows: Iterable[Row], left: Container[Unit] = ()) -> None:
+    def count(self, rows: Sequence[Row], left: Container[Unit] = ()) -> None:
         """Add units that were settled, with their endings; those that did not end by this are ``left``."""
         now = self._now()
         with self._lock:
             if now // _DAY != self._day:
                 self._next_day(int(now // _DAY))
+            self._left.update([row[0].flight.queue for row in rows if row[1] not in _BACK and row[0] not in left])
             last: Any = None
             short, seconds = 0, 0.0  # of the short runs of one class in a row
             for row in rows:
@@ -168,24 +172,34 @@ class ExecutionMetrics:
             taken, self._ends = self._ends, {self._day: DayEnds()}
         return {times.day(day * _DAY): self._names.bounded(day, ends) for day, ends in taken.items() if ends.counts}
 
+    def take_left(self) -> Counter[str]:
+        """How many jobs left each queue since the last time; those of the lines of a fair queue are its own."""
+        with self._lock:
+            taken, self._left = self._left, Counter()
+        left = Counter[str]()
+        for name, many in taken.items():
+            left[queue_of(name)] += many
+        return left
+
     def flush(self, runtime: Runtime, now: float) -> None:
         """Write down what was counted as of the Unix time ``now``.
 
         ServerAway: it is kept and goes with the next. ServerError: the server refused it, it is lost.
         """
-        counts, days = self.take(), self.take_days()
-        if not counts and not days:
+        counts, days, left = self.take(), self.take_days(), self.take_left()
+        if not counts and not days and not left:
             return
         at = dt.datetime.fromtimestamp(now, dt.UTC)
         try:
-            runtime.connections.run(flush(runtime.keys, at, counts, forms(runtime.config.sidekiq), days))
+            runtime.connections.run(flush(runtime.keys, at, counts, forms(runtime.config.sidekiq), days, left))
         except ServerAway:
-            self.put_back(counts, days)
+            self.put_back(counts, days, left)
             raise
 
-    def put_back(self, counts: Mapping[str, Counted], days: Mapping[str, DayEnds]) -> None:
+    def put_back(self, counts: Mapping[str, Counted], days: Mapping[str, DayEnds], left: Mapping[str, int]) -> None:
         """Take back what could not be flushed; it goes with the next."""
         with self._lock:
+            self._left.update(left)
             for name, one in counts.items():
                 cell = self._cells.setdefault(name, _Cell())
                 cell.processed += one.processed

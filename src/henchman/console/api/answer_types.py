@@ -75,9 +75,13 @@ class OverviewJson(TypedDict):
 
 
 class QueueJson(QueueStateJson):
-    """A queue; ``served_by``: living processes that serve it."""
+    """A queue; ``served_by``: living processes that serve it; jobs a second of the last minutes that came in, that
+    workers of Henchman took out, and by which it grew; null: not known yet."""
 
     served_by: int
+    in_per_second: float | None
+    out_per_second: float | None
+    net_per_second: float | None
 
 
 class QueuesJson(_Paged):

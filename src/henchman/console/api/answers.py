@@ -19,7 +19,7 @@ from henchman.inspector.metrics import ClassMetrics, Metrics, Overview, UsualTim
 from henchman.inspector.obstacles import Explanation, Obstacle
 from henchman.inspector.ordered_id import OrderedId
 from henchman.inspector.processes import ProcessLook, ProcessState, Work
-from henchman.inspector.queues import QueueState
+from henchman.inspector.queues import Flow, QueueState
 from henchman.oncall.finding import Finding
 from henchman.oncall.mutes import Mute
 from henchman.oncall.views import SavedView
@@ -81,9 +81,10 @@ def overview(seen: Overview, found: Sequence[Finding]) -> dict[str, Any]:
     return {"at": moment(seen.at), "findings": [finding(one) for one in found], **counts, "slots": slots}
 
 
-def queue(one: QueueState, processes: Sequence[ProcessState]) -> dict[str, Any]:
+def queue(one: QueueState, processes: Sequence[ProcessState], flow: Flow) -> dict[str, Any]:
     serving = sum(one.name in process.queues and not process.quiet for process in processes)
-    return {**one.to_json(), "served_by": serving}
+    speed = {"in_per_second": flow.entered, "out_per_second": flow.left, "net_per_second": flow.net}
+    return {**one.to_json(), "served_by": serving, **speed}
 
 
 def process(one: ProcessState) -> dict[str, Any]:

@@ -40,17 +40,17 @@ from henchman.inspector.obstacles import explained_with_obstacles
 from henchman.inspector.operations import OperationJson, OperationsJson, operation, operations
 from henchman.inspector.ordered import OrderedQueues, ids_with
 from henchman.inspector.processes import Work, list_processes, list_work, look_at_process
-from henchman.inspector.queues import Queues, list_queues
+from henchman.inspector.queues import QueueList, Queues, flow_of, list_queues
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.kernel.text import did_you_mean, visible
 from henchman.oncall.deeds import Deeds, Missing
 from henchman.oncall.findings import Weighed, weighed
 from henchman.oncall.views import saved_views
 from henchman.oncall.vitals import look
+from henchman.store.call import Procedure, run, side_by_side
 from henchman.store.call import ask as ask_one
-from henchman.store.call import run, side_by_side
 from henchman.store.locks import PHASES
-from henchman.store.queues import set_ranks
+from henchman.store.queues import levels, ran, set_ranks
 
 __all__ = ["ENDPOINTS", "LIMIT_MOST", "TEXTS", "WORDS", "Ask", "Endpoint", "JsonApi", "Wrong"]
 
@@ -227,19 +227,25 @@ class JsonApi:
 
     def queues(self, ask: Ask) -> dict[str, Any]:
         some = list_queues(self._keys, ask.word("q"), ask.first, ask.limit)
-        found, processes = self._run(side_by_side(some, list_processes(self._keys)))
-        return ask.listed([answers.queue(one, processes) for one in found.states], found.total)
+        found, told = self._queues_told(some)
+        return ask.listed(told, found.total)
+
+    def _queues_told(self, some: Procedure[QueueList]) -> tuple[QueueList, list[dict[str, Any]]]:
+        """Queues, and what is told of each."""
+        now, flow = self._runtime.clock.now(), (ask_one(levels(self._keys)), ask_one(ran(self._keys)))
+        found, processes, past, left = self._run(side_by_side(some, list_processes(self._keys), *flow))
+        return found, [answers.queue(one, processes, flow_of(past, left, one, now)) for one in found.states]
 
     def queue(self, ask: Ask, name: str) -> dict[str, Any]:
         try:
             checked_name(name)
         except ArgumentError as error:
             raise Missing(str(error)) from None
-        found, processes = self._run(side_by_side(list_queues(self._keys, name), list_processes(self._keys)))
-        state = next((one for one in found.states if one.name == name), None)
+        _, told = self._queues_told(list_queues(self._keys, name))
+        state = next((one for one in told if one["name"] == name), None)
         if state is None:
             raise Missing(f"nothing was ever pushed to a queue {visible(name)[:80]}")
-        return answers.queue(state, processes)
+        return state
 
     def queue_tenants(self, ask: Ask, name: str) -> dict[str, Any]:
         try:
