@@ -20,7 +20,7 @@ _MARKS = 16  # payloads that are read or settled now: the last 64 places, four f
 _MARK_ROOM = 4 * _ROOM
 _FIRST_MARK = SCOREBOARD_BYTES - _MARKS * _MARK_ROOM
 _TAIL = 150  # bytes of a payload's end, where its id and times stand
-_write_mark = struct.Struct(f"<B{_TAIL}s").pack_into
+_write_mark = struct.Struct(f"{_TAIL + 1}p").pack_into  # its length in one byte, then the bytes
 
 
 Memory = bytearray | mmap.mmap
@@ -83,8 +83,7 @@ class Scoreboard:
     def mark(self, place: int, payload: bytes) -> None:
         """``payload`` is read, or settled, by the one writer of ``place``; an empty one: nothing is."""
         if place < _MARKS:
-            tail = payload[-_TAIL:]
-            _write_mark(self._memory, _FIRST_MARK + place * _MARK_ROOM, len(tail), tail)
+            _write_mark(self._memory, _FIRST_MARK + place * _MARK_ROOM, payload[-_TAIL:])
 
     def marked(self) -> list[bytes]:
         """The ends of the payloads that are marked, at most 150 bytes of each."""

@@ -89,8 +89,11 @@ class Acker(Service):
 
     def submit(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> None:
         """Take one outcome; committed within 5 ms if the server is there."""
-        heir = self._heir(unit)
-        self._rows.append(self._row(unit, outcome, job))
+        heir = None if unit.claim is None else self._heir(unit)
+        if outcome is DONE and "hm" not in job and not (unit.cancelled or unit.checkpoint):  # as most do
+            self._rows.append((unit, "done", b"", 0.0, b""))
+        else:
+            self._rows.append(self._row(unit, outcome, job))
         if not self._is_rung:
             self._is_rung = True
             self._first.set()
@@ -106,8 +109,6 @@ class Acker(Service):
             self.submit(run.unit, Outcome("released"), run.unit.job)
 
     def _row(self, unit: Unit, outcome: Outcome, job: Mapping[str, Any]) -> Row:
-        if outcome is DONE and "hm" not in job and not (unit.cancelled or unit.checkpoint):
-            return unit, "done", b"", 0.0, b""
         if "hm" not in job and outcome.ending != "cancelled" and not unit.cancelled and not unit.checkpoint:
             return unit, outcome.ending, outcome.stored, outcome.delay, b""  # nothing waits for its end
         return self._row_with_effects(unit, outcome, job)
@@ -316,11 +317,15 @@ class Acker(Service):
         """Settle the oldest units of each in-flight list that are done, without effects, by one cut, and take them out
         of ``rows``: all others, and what the server finds elsewhere, are settled one by one."""
         done: dict[str, set[Unit]] = {}
+        flight, same = None, set[Unit]()  # neighbours are mostly of one list
         for unit, ending, _, _, effects in rows:
             if ending == "done" and not effects and unit not in self._doubted:
-                done.setdefault(unit.flight.key, set()).add(unit)
-        for flight, units in done.items():
-            oldest = self._session.oldest(flight, units)
+                if unit.flight is not flight:
+                    flight = unit.flight
+                    same = done.setdefault(flight.key, set())
+                same.add(unit)
+        for key, units in done.items():
+            oldest = self._session.oldest(key, units)
             if len(oldest) >= CUT_LEAST and self._is_cut(identity, oldest):
                 cut = units if len(oldest) == len(units) else set(oldest)
                 self._count(rows if len(cut) == len(rows) else [row for row in rows if row[0] in cut])

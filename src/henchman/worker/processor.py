@@ -392,13 +392,16 @@ class UnitReader:
             return self._refused(unit, failed, secrets)
         if compiled.iterable:
             _mark(job)
-        return (Run.of if "hm" not in job else self._noted)(unit, job, compiled, args, kwargs)
+        if "hm" in job or compiled.is_limited:
+            return self._noted(unit, job, compiled, args, kwargs)
+        return Run(unit, compiled, args, kwargs, job.get("jid") or "", compiled.timeout)
 
     def _noted(
         self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Run:
-        """A run; from the first with a key on, those who start runs ask for their keys."""
-        ours = job["hm"] if isinstance(job["hm"], dict) else {}
+        """A run whose payload or job says more; from the first with a key on, those who start runs ask for their
+        keys."""
+        ours = said if isinstance(said := job.get("hm"), dict) else {}
         self.keyed = self.keyed or "key" in ours or "limits" in ours
         return (StepRun if "step" in ours and step_of(job) else Run).of(unit, job, compiled, args, kwargs)
 
