@@ -399,8 +399,7 @@ class UnitReader:
     def _noted(
         self, unit: Unit, job: dict[str, Any], compiled: CompiledJob, args: Sequence[Any], kwargs: dict[str, Any]
     ) -> Run:
-        """A run whose payload or job says more; from the first with a key on, those who start runs ask for their
-        keys."""
+        """A run of which more is said; from the first with a key on, those who start runs ask for their keys."""
         ours = said if isinstance(said := job.get("hm"), dict) else {}
         self.keyed = self.keyed or "key" in ours or "limits" in ours
         return (StepRun if "step" in ours and step_of(job) else Run).of(unit, job, compiled, args, kwargs)
