@@ -17,15 +17,13 @@ from henchman.bench.jobs import (
     noop,
     once,
     queued,
-    roomy,
     running,
     sleep,
     tell_id,
     text,
-    tight,
     unique,
 )
-from henchman.bench.measures import Ground, Measure
+from henchman.bench.measures import Ground, Measure, pushed_and_drained
 from henchman.bench.report import percentile
 from henchman.bench.server import LIMIT, BenchError, wait_for
 from henchman.bench.worker import Drain, drain, pause, release, worker
@@ -42,7 +40,6 @@ KEYED = (
     ("running", running),
     ("queued_running", newest),
 )
-LIMITED = (("roomy", "a limit with room", roomy), ("tight", "a limit of 10 that is full", tight))
 PAYLOADS = (("100 B", 100, 20_000), ("10 KB", 10_000, 5_000), ("1 MB", 1_000_000, 100))
 
 
@@ -182,38 +179,15 @@ def _watched(ground: Ground, batch: str, count: int) -> tuple[float, list[float]
 def measure_keyed(ground: Ground) -> None:
     """Jobs with a key, pushed and drained beside jobs without one."""
     made, raw, add, count = ground.server, ground.raw, ground.report.add, ground.count(20_000)
-    plain = _pushed_and_drained(ground, noop, count)
+    plain = pushed_and_drained(ground, noop, count)
     for name, job in KEYED:
-        push, found = _pushed_and_drained(ground, job, count)
+        push, found = pushed_and_drained(ground, job, count)
         add(f"bulk_{name}", f"enqueue_many, {name}", push, "jobs/s")
         add(f"drain_{name}", f"a worker, {name}", found.rate, "jobs/s")
         add(f"drain_{name}_ratio", f"… beside jobs without a key, {name}", found.rate / plain[1].rate)
         if made.own:
             add(f"drain_{name}_server", f"the server's processor time a job, {name}", found.server_us, "µs")
     made.clear(raw)
-
-
-def measure_limited(ground: Ground) -> None:
-    """Jobs under a limit, which has room or is full, drained beside jobs without one."""
-    add, count = ground.report.add, ground.count(20_000)
-    plain = _pushed_and_drained(ground, noop, count)[1]
-    for name, words, job in LIMITED:
-        found = _pushed_and_drained(ground, job, count)[1]
-        add(f"drain_{name}", f"a worker, {words}", found.rate, "jobs/s")
-        add(f"drain_{name}_ratio", f"… beside jobs without a limit, {words}", found.rate / plain.rate)
-        if found.worker_us:
-            add(f"drain_{name}_worker", f"the worker's processor time a job, {words}", found.worker_us, "µs")
-        if ground.server.own:
-            add(f"drain_{name}_server", f"the server's processor time a job, {words}", found.server_us, "µs")
-    ground.server.clear(ground.raw)
-
-
-def _pushed_and_drained(ground: Ground, job: object, count: int) -> tuple[float, Drain]:
-    ground.server.clear(ground.raw)
-    began = time.perf_counter()
-    job.enqueue_many((number,) for number in range(count))  # type: ignore[attr-defined]
-    rate = count / (time.perf_counter() - began)
-    return rate, drain(ground.server, ground.raw, LOAD, count)
 
 
 def measure_payloads(ground: Ground) -> None:
@@ -241,6 +215,5 @@ KINDS = (
     Measure("ordered", "Ordered queues", measure_ordered),
     Measure("tracked", "Tracked jobs", measure_tracked),
     Measure("keyed", "Jobs with a key", measure_keyed),
-    Measure("limited", "Jobs with limits", measure_limited),
     Measure("payloads", "Sizes of arguments", measure_payloads),
 )

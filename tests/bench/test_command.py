@@ -30,6 +30,7 @@ def test_it_measures_on_a_server_of_its_own() -> None:
     assert "a server of its own" in found["machine"]["server"]
     assert {"drain_ratio", "drain_rows_ratio", "push_ratio", "bulk", "idle_p50", "due_p50"} <= found["figures"].keys()
     assert {"import", "command_ready", "memory"} <= found["figures"].keys()
+    assert {"drain_roomy_ratio", "drain_tight_ratio"} <= found["figures"].keys()
     assert found["figures"]["due_first"]["median"] >= 0, "nothing starts before it is due"
 
 
@@ -47,9 +48,9 @@ def test_a_configured_server_keeps_what_others_have_there() -> None:
         raw = made.connect()
         raw.ask("LPUSH", "queue:bench_load", "somebody else's")
         raw.ask("SADD", "queues", "bench_load")
-        found = document(bench("--redis", made.url, "--yes", "--only", "drain", "--json", *FEW))
-        assert "drain" in found["figures"]
-        assert "drain_server" not in found["figures"], "others use that server, too"
+        found = document(bench("--redis", made.url, "--yes", "--only", "drain", "--only", "limited", "--json", *FEW))
+        assert {"drain", "drain_tight"} <= found["figures"].keys()
+        assert not {"drain_server", "drain_tight_server"} & found["figures"].keys(), "others use that server, too"
         assert sorted(raw.ask("KEYS", "*")) == [b"queue:bench_load", b"queues"]
         assert raw.ask("LRANGE", "queue:bench_load", 0, -1) == [b"somebody else's"]
 

@@ -31,7 +31,7 @@ _NAMES = [measure.name for measure in MEASURES]
 def bench(
     session: Session, own: bool, only: tuple[str, ...], runs: int, scale: float, yes: bool, as_json: bool
 ) -> None:
-    """Measure this machine and this server: drain, push, push to start, scheduled jobs, start and memory.
+    """Measure this machine and this server: drain, limits, push, push to start, scheduled jobs, start and memory.
 
     It takes a minute or two, and prints a page of Markdown: for each figure the median of its runs, and their spread. A
     bare loop is measured beside the worker: what a single thread does with the same server and nothing around it.
@@ -41,7 +41,7 @@ def bench(
     """
     url = "" if own else session.config.redis_url or ""
     if url:
-        question = f"This puts {int(300_000 * scale):,} jobs a run on {session.shown_url}, and loads it."
+        question = f"This puts {int(600_000 * scale):,} jobs a run on {session.shown_url}, and loads it."
         confirmed(f"{question} Go on?", yes=yes)
     with server(url) as made:
         raw = made.connect()

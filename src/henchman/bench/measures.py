@@ -16,16 +16,27 @@ from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from henchman.bench.bare import drain_bare, fill, push_bare
-from henchman.bench.jobs import LOAD, QUEUES, noop, tell
+from henchman.bench.jobs import LOAD, QUEUES, noop, roomy, tell, tight
 from henchman.bench.report import Report, percentile
 from henchman.bench.server import LIMIT, BenchError, Raw, Server, pack, wait_for
 from henchman.bench.stamps import Stamps
-from henchman.bench.worker import drain, worker
+from henchman.bench.worker import Drain, drain, worker
 
-__all__ = ["MEASURES", "Ground", "Measure", "ping", "push_costs", "pushed", "run_measures", "waits"]
+__all__ = [
+    "MEASURES",
+    "Ground",
+    "Measure",
+    "ping",
+    "push_costs",
+    "pushed",
+    "pushed_and_drained",
+    "run_measures",
+    "waits",
+]
 
 MS = 1e-6  # of nanoseconds
 PIECES, BULK = 10, 10  # pieces of the pushes; jobs pushed in bulk for one pushed alone
+LIMITED = (("roomy", "a limit with room", roomy), ("tight", "a limit of 10 that is full", tight))
 _IMPORT = "import time; t = time.perf_counter(); import henchman; print(time.perf_counter() - t)"
 
 
@@ -91,6 +102,33 @@ def measure_drain(ground: Ground) -> None:
         add("drain_server", "the server's processor time a job", ours.server_us, "µs", most=1.3)
     if ours.end_mb:
         add("memory_end", "memory of the worker process after the drain", ours.end_mb, "MB", most=45)
+
+
+# ---- jobs with limits
+
+
+def pushed_and_drained(ground: Ground, job: object, count: int) -> tuple[float, Drain]:
+    """``count`` jobs: how many a second went in by ``enqueue_many``, and their drain by a worker process."""
+    ground.server.clear(ground.raw)
+    began = time.perf_counter()
+    job.enqueue_many((number,) for number in range(count))  # type: ignore[attr-defined]
+    rate = count / (time.perf_counter() - began)
+    return rate, drain(ground.server, ground.raw, LOAD, count)
+
+
+def measure_limited(ground: Ground) -> None:
+    """Jobs under a limit, which has room or is full, drained beside jobs without one."""
+    add, count = ground.report.add, ground.count(20_000)
+    plain = pushed_and_drained(ground, noop, count)[1]
+    for name, words, job in LIMITED:
+        found = pushed_and_drained(ground, job, count)[1]
+        add(f"drain_{name}", f"a worker, {words}", found.rate, "jobs/s")
+        add(f"drain_{name}_ratio", f"… beside jobs without a limit, {words}", found.rate / plain.rate)
+        if found.worker_us:
+            add(f"drain_{name}_worker", f"the worker's processor time a job, {words}", found.worker_us, "µs")
+        if ground.server.own:
+            add(f"drain_{name}_server", f"the server's processor time a job, {words}", found.server_us, "µs")
+    ground.server.clear(ground.raw)
 
 
 # ---- pushing
@@ -244,6 +282,7 @@ def measure_start(ground: Ground) -> None:
 #: what ``henchman bench`` takes, and the long form too
 MEASURES = (
     Measure("drain", "Drain: jobs that do nothing", measure_drain),
+    Measure("limited", "Jobs with limits", measure_limited),
     Measure("push", "Pushing", measure_pushes),
     Measure("latency", "Push to start, idle worker", measure_latency),
     Measure("scheduled", "Scheduled jobs", measure_scheduled),
