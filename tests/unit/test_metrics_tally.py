@@ -82,11 +82,12 @@ def test_two_classes_under_one_name() -> None:
 def test_taken_is_gone_and_put_back_is_there() -> None:
     tally = ExecutionMetrics(lambda: AT)
     tally.count([row(0.1), row(0.1, "retry")])
-    taken = tally.take()
-    assert tally.take() == {}
+    taken, left = tally.take(), tally.take_left()
+    assert (tally.take(), tally.take_left()) == ({}, {})
     tally.count([row(0.2)])
-    tally.put_back(taken, {})
+    tally.put_back(taken, {}, left)
     assert tally.take() == {"A": Counted(3, 1, 300, histogram(n5=1, n6=1))}
+    assert tally.take_left() == {"a": 3}  # what is tried again left its queue, too
 
 
 def test_when_the_server_is_away_nothing_is_lost() -> None:
@@ -96,4 +97,5 @@ def test_when_the_server_is_away_nothing_is_lost() -> None:
         tally.flush(app, AT)
     assert tally.take()["A"].processed == 1
     assert [dict(one.counts) for one in tally.take_days().values()] == [{("A", "done"): 1}]
+    assert tally.take_left() == {"a": 1}
     tally.flush(app, AT)  # nothing was counted: nobody is asked

@@ -92,12 +92,12 @@ class Level(msgspec.Struct):
 
 def note_levels(keys: Keys, at: float) -> Procedure[None]:
     """Write down how long the queues are, of five hundred at most: two numbers apart in time show what grows."""
-    known = list((yield names(keys)))[:_MOST_MEASURED]
+    total = command("GET", keys.stat_processed)
+    found, ended, left = yield from side_by_side(ask(names(keys)), ask(total), ask(ran(keys)))
+    known = list(found)[:_MOST_MEASURED]
     seen = (yield from look(keys, known)) if known else []
     lengths = {name: one.size for name, one in zip(known, seen, strict=True) if isinstance(one, Look) and one.size}
     longest = dict(sorted(lengths.items(), key=lambda one: -one[1])[:_MOST_LEVELS])
-    ended = yield command("GET", keys.stat_processed)
-    left: dict[str, int] = yield ran(keys)
     some = {name: left[name] for name in known if name in left} if len(left) <= _MOST_MEASURED else {}
     if len(left) > _MOST_MEASURED:  # names that come and go: it begins again
         yield command("DEL", keys.ran)
