@@ -92,7 +92,7 @@ class Level(msgspec.Struct):
 
 def note_levels(keys: Keys, at: float) -> Procedure[None]:
     """Write down how long the queues are, of five hundred at most: two numbers apart in time show what grows."""
-    total = command("GET", keys.stat_processed)
+    total: Call[bytes | None] = command("GET", keys.stat_processed)
     found, ended, left = yield from side_by_side(ask(names(keys)), ask(total), ask(ran(keys)))
     known = list(found)[:_MOST_MEASURED]
     seen = (yield from look(keys, known)) if known else []
