@@ -15,8 +15,9 @@ from redis import Redis
 
 from henchman import App, Failure
 from henchman.console import files
+from henchman.inspector import audit
 from henchman.store import days
-from henchman.store.call import commands
+from henchman.store.call import commands, run
 from henchman.wire import times
 from support.browsing import XSS, Browser, Shown
 from support.worker import jobs_in, until, working
@@ -153,6 +154,34 @@ def test_the_file_of_a_day_has_what_its_filter_shows(recorded: App, source: str)
     assert all(one["ended (UTC)"].startswith(day) for one in found)
     assert browser.get(f"/days/{day}/other.csv").status == 404
     assert browser.get("/days/yesterday/jobs.csv").status == 404
+
+
+def test_who_takes_a_file_away_stands_in_the_audit(recorded: App) -> None:
+    browser, day = Browser(recorded.console()), today(recorded)
+    size = len(browser.get("/history/jobs.csv?q=status:error").body)
+    assert browser.get(f"/days/{day}/jobs.csv?status=error").status == 200
+    assert browser.get("/history/other.csv").status == 404
+    assert "there is no status" in browser.get("/history/jobs.csv?q=status:nope").words
+    day_line, history_line = run(recorded.connections, audit.audited(recorded.keys, "export", 0, 9)).entries
+    assert (day_line.page, day_line.names, day_line.outcome) == ("days", [day, "jobs.csv", "status=error"], "done")
+    assert (history_line.page, history_line.names) == ("history", ["jobs.csv", "q=status:error"])
+    assert (history_line.outcome, history_line.said) == ("done", f"{size:,} bytes")
+    assert f"/days/{day}" in browser.get("/audit?q=export").links
+    assert "/history" in browser.get("/audit?q=export").links
+
+
+def test_a_file_that_is_left_is_said_to_be(recorded: App) -> None:
+    reading, _ = (
+        files.taken(files.csv_file("x.csv", iter([b"a" * 1500, b"b"])), recorded, who, ["dead", "jobs.csv"], {})
+        for who in ("ana", "bo")
+    )
+    assert next(reading) == b"a" * 1500
+    next(reading)
+    reading.close()
+    found = run(recorded.connections, audit.audited(recorded.keys, "export", 0, 9)).entries
+    left, begun = sorted(found, key=lambda one: one.who)
+    assert (left.who, left.outcome, left.said) == ("ana", "refused", "left after 1,500 bytes")
+    assert (begun.who, begun.outcome) == ("bo", "begun"), "nothing is known of its end"
 
 
 def test_a_file_of_a_day_is_read_bit_by_bit(recorded: App, monkeypatch: pytest.MonkeyPatch) -> None:

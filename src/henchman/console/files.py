@@ -5,23 +5,28 @@ Each has at most 100,000 jobs. A file is no snapshot: what moves while it is rea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from typing import Any, Final
 
+from starlette.responses import Response, StreamingResponse
+
 from henchman.client.runtime import Runtime
 from henchman.console.pages import SETS, Download, Query, View
 from henchman.console.record import words_of_search
-from henchman.errors import ArgumentError, HistoryError
+from henchman.errors import ArgumentError, HenchmanError, HistoryError
 from henchman.history import as_csv
+from henchman.inspector import audit
 from henchman.inspector.base import Entry
 from henchman.inspector.days import SOURCES, STATUSES, EndedJob, day_of
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.spreadsheet import MARK, safe, written
 from henchman.oncall.deeds import Deed, Missing
+from henchman.store.call import run
 
-__all__ = ["FilePages", "csv_file"]
+__all__ = ["FilePages", "answer_of", "csv_file", "taken"]
 
 _MOST: Final = 100_000  # jobs of a file
 _STEP: Final = 500  # that are read at once
@@ -37,6 +42,36 @@ def csv_file(name: str, parts: Iterator[bytes]) -> Download:
     """A file that begins to be read now: what is wrong is said instead of it, not in its middle."""
     first = next(parts, b"")
     return Download(name, _CSV, chain([first], parts))
+
+
+def answer_of(one: Download, runtime: Runtime, who: str, parts: Sequence[str], words: Mapping[str, str]) -> Response:
+    """A file that the browser shows as it is, or keeps. That ``who`` took one to keep, with the filter ``words``, is a
+    line of the audit, without which there is no file."""
+    disposition = {"Content-Disposition": f'{"attachment" if one.kept else "inline"}; filename="{one.name}"'}
+    body = taken(one, runtime, who, parts, words) if one.kept else one.parts
+    return StreamingResponse(body, media_type=one.media_type, headers=disposition)
+
+
+def taken(
+    one: Download, runtime: Runtime, who: str, parts: Sequence[str], words: Mapping[str, str]
+) -> Generator[bytes]:
+    """The parts of a file, with a line of the audit for who reads them: how much of it that was, or nothing."""
+    names = [*parts[1:], *(f"{name}={word}" for name, word in words.items())]
+    begun = run(runtime.connections, audit.begin(runtime.keys, who, "export", parts[0], names))
+
+    def reading() -> Generator[bytes]:
+        size, whole = 0, False
+        try:
+            for part in one.parts:
+                yield part
+                size += len(part)
+            whole = True
+        finally:
+            said = f"{size:,} bytes" if whole else f"left after {size:,} bytes"
+            with suppress(HenchmanError):  # the first line stays then
+                run(runtime.connections, audit.end(runtime.keys, begun, said, done=whole))
+
+    return reading()
 
 
 class FilePages:

@@ -75,7 +75,9 @@ def words_of_search(said: str) -> tuple[Search, str]:
 
 
 def _place(one: AuditEntry) -> tuple[str, ...]:
-    """The page of what was acted on."""
+    """The page of what was acted on; of a file, the page that it was taken from."""
+    if one.act == "export":
+        return (one.page, *one.names[:1]) if one.page in ("batches", "days") else (one.page,)
     if one.page in _JOBS:
         return ("jobs", *one.names[:1])
     if one.page in ("queues", "ordered", "batches", "keys"):

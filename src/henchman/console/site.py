@@ -22,7 +22,6 @@ from starlette.responses import (
     PlainTextResponse,
     RedirectResponse,
     Response,
-    StreamingResponse,
 )
 from starlette.types import Receive, Scope, Send
 
@@ -34,7 +33,7 @@ from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
 from henchman.console.days import DayPages
 from henchman.console.errors import ErrorPages
-from henchman.console.files import FilePages
+from henchman.console.files import FilePages, answer_of
 from henchman.console.guard import HEADERS, Access, Visitor, address_of, forged, with_session
 from henchman.console.jobs import JobPages
 from henchman.console.limits import LimitPages
@@ -188,7 +187,9 @@ class Console:
         query = Query(request.query_params)
         page = await run_in_threadpool(self._look, parts, query)
         if isinstance(page, Download):
-            return _file(page)
+            return await run_in_threadpool(
+                answer_of, page, self._runtime, visitor.name, parts, _filters(request.url.query)
+            )
         if isinstance(page, Jump):
             return RedirectResponse(links(*page.place), 303)
         if page.template == "confirm.html":
@@ -452,12 +453,6 @@ def _before(request: Request) -> SplitResult:
         return urlsplit(request.headers.get("referer", ""))
     except ValueError:  # no address
         return urlsplit("")
-
-
-def _file(one: Download) -> Response:
-    """A file that the browser keeps, or shows as it is."""
-    disposition = {"Content-Disposition": f'{"attachment" if one.kept else "inline"}; filename="{one.name}"'}
-    return StreamingResponse(one.parts, media_type=one.media_type, headers=disposition)
 
 
 def _place(scope: Scope) -> tuple[Links, list[str] | None]:
