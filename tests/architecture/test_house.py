@@ -120,6 +120,18 @@ def names() -> list[tuple[str, str]]:
     return found
 
 
+def test_one_job_waits_and_two_jobs_wait() -> None:
+    """What is counted is one at times: ``count(…, does="wait")`` says what it does."""
+    wrong = [
+        f"{path}: {found[0]}"
+        for path in sorted(SRC.rglob("*.py"))
+        for found in re.finditer(
+            r"count\([^{}]*\)\} (wait|are|have|do|stand|hold|fall|come|need|run)\b", path.read_text()
+        )
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
 def test_no_name_is_slang() -> None:
     slang, wrong = LIMITS["slang"], []
     for name, place in names():

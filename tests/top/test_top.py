@@ -276,6 +276,8 @@ def test_a_finding_is_muted_and_a_pause_has_its_author(redis: Redis, seen: Calla
         await screen.pilot.press("y")
         await screen.until(lambda: "All is well." in screen.text("detail"), "it is muted")
         assert "muted for 1 h: Queue mail is paused" in screen.text("said")
+        await screen.pilot.press("space", "space")
+        assert "? all keys" in screen.text("said"), "what one needs first, where there is nothing else to say"
         app.queues["mail"].unpause()
         await screen.to("Queues")
         await screen.until(lambda: any(row[0] == "mail" and row[3] == "" for row in screen.rows()), "it goes on")
@@ -389,7 +391,7 @@ def test_it_wants_a_terminal(redis_url: str) -> None:
 def test_status_begins_with_what_is_wrong_and_every_command_exists(redis: Redis, redis_url: str) -> None:
     App(redis_url=redis_url).enqueue("ship", 1, queue="mail")
     said = CliRunner().invoke(henchman, ["status", "--redis", redis_url]).output.splitlines()
-    assert said[:2] == ["✕ No worker is alive, and 1 job wait.", "    henchman work pkg.mod:app"]
+    assert said[:2] == ["✕ No worker is alive, and 1 job waits.", "    henchman work pkg.mod:app"]
     for text in COMMANDS.values():
         found: Any = henchman
         for word in text.split()[1:]:

@@ -296,7 +296,7 @@ def _claims(one: OrderedStats) -> str:
 
 def _stats_lines(one: OrderedStats) -> list[str]:
     """The figures of one queue."""
-    waits = f"{count(one.length, 'id')} wait: {one.fresh:,} fresh, {count(one.retries, 'retry', 'retries')}"
+    waits = f"{count(one.length, 'id', does='wait')}: {one.fresh:,} fresh, {count(one.retries, 'retry', 'retries')}"
     limit = _claims(one)
     if one.max_parallel_from:
         limit += f" ({_ORIGIN[one.max_parallel_from]})"

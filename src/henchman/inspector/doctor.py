@@ -360,7 +360,9 @@ class _Server:
                 "warn", text + more, f"henchman limits set {shlex.quote(one.name)} {one.n} lets them go on"
             )
         waiting = sum(one.waiting for one in found)
-        return Diagnosis("ok", f"{count(many, 'limit')}, for which {count(waiting, 'job')} wait" if many else "none")
+        return Diagnosis(
+            "ok", f"{count(many, 'limit')}, for which {count(waiting, 'job', does='wait')}" if many else "none"
+        )
 
     def lost_processes(self) -> Procedure[Diagnosis]:
         """Processes that neither left nor are alive: their work waits for a rescue."""

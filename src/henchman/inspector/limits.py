@@ -248,7 +248,7 @@ class Resized(NamedTuple):
         if self.let_go:
             text += f"; {count(self.let_go, 'job')} that waited {'goes' if self.let_go == 1 else 'go'} on"
         if after.has_places and after.used > after.n and not after.parts > 1:
-            text += f"; {count(after.used, 'place')} are taken, and those who have them run to their ends"
+            text += f"; {count(after.used, 'place', does='are')} taken, and those who have them run to their ends"
         if not after.has_places:
             text += "; times that were given away stay"
         return text

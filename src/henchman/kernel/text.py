@@ -111,9 +111,11 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; did you mean {best!r}?"
 
 
-def count(many: int, one: str, more: str = "") -> str:
-    """``1 job``, ``2,000 jobs``."""
-    return f"{many:,} {one if many == 1 else more or one + 's'}"
+def count(many: int, one: str, more: str = "", does: str = "") -> str:
+    """``1 job``, ``2,000 jobs``; and what they do: ``1 job waits``, ``2,000 jobs wait``."""
+    said = f"{many:,} {one if many == 1 else more or one + 's'}"
+    verb = {"are": "is", "have": "has"}.get(does, f"{does}s") if many == 1 else does
+    return f"{said} {verb}" if does else said
 
 
 def seconds_text(seconds: float) -> str:

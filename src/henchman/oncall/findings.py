@@ -80,7 +80,10 @@ def _findings(seen: Overview, failing: Errors | None, ground: Vitals | None) -> 
 def _no_worker(seen: Overview) -> Iterator[Finding]:
     waiting = seen.stats.enqueued + sum(one.length for one in seen.ordered)
     if not seen.processes and waiting:
-        text, advice = f"No worker is alive, and {count(waiting, 'job')} wait.", "start one: henchman work pkg.mod:app"
+        text, advice = (
+            f"No worker is alive, and {count(waiting, 'job', does='wait')}.",
+            "start one: henchman work pkg.mod:app",
+        )
         yield Finding("critical", "no worker", text, "no heartbeat for a minute", "busy", advice=advice)
 
 
@@ -88,8 +91,7 @@ def _keyed(seen: Overview, ground: Vitals) -> Iterator[Finding]:
     """Jobs that wait for a key while no worker lives: whoever has it may be gone, and nobody looks."""
     waiting = [one for one in ground.blocked if one.lock is not None and one.lock.lock != "limit"]
     if waiting and not seen.processes:
-        many = "A job waits" if len(waiting) == 1 else f"{count(len(waiting), 'job')} wait"
-        text = f"{many} for a key, and no worker is alive to look after it."
+        text = f"{count(len(waiting), 'job', does='wait')} for a key, and no worker is alive to look after it."
         advice = "start one; is the job that has the key gone? henchman doctor --forget"
         yield Finding("critical", "no worker", text, waiting[0].reason(), "blocked", advice=advice)
 
@@ -147,7 +149,7 @@ def _behind(seen: Overview) -> Iterator[Finding]:
                 "critical" if waited > VERY_BEHIND else "warning",
                 "behind",
                 f"Queue {one.name} is {span(waited)} behind.",
-                f"{count(one.size, 'job')} wait; the next one has waited for {span(waited)}",
+                f"{count(one.size, 'job', does='wait')}; the next one has waited for {span(waited)}",
                 "queue",
                 one.name,
                 "more slots or workers for it, or fewer jobs before it",
@@ -162,7 +164,7 @@ def _paused(seen: Overview) -> Iterator[Finding]:
             yield Finding(
                 "warning",
                 "paused",
-                f"Queue {one.name} is paused, and {count(one.size, 'job')} wait in it.",
+                f"Queue {one.name} is paused, and {count(one.size, 'job', does='wait')} in it.",
                 f"paused {why}; {waited}" if why else waited,
                 "queue",
                 one.name,
@@ -255,7 +257,7 @@ def _morgue(seen: Overview) -> Iterator[Finding]:
                 "warning",
                 "morgue",
                 f"{count(one.morgue_length, 'id')} of the ordered queue {one.name} gave up.",
-                f"{count(one.length, 'id')} wait, {count(one.retries, 'id')} of them failed before",
+                f"{count(one.length, 'id', does='wait')}, {count(one.retries, 'id')} of them failed before",
                 "ordered",
                 one.name,
             )
@@ -319,7 +321,7 @@ def _clock(ground: Vitals, now: float) -> Iterator[Finding]:
 def _history(ground: Vitals, now: float) -> Iterator[Finding]:
     late = ground.history
     if late.lag > HISTORY_BEHIND:
-        text = f"History is {span(late.lag)} behind: {count(late.entries, 'entry', 'entries')} wait."
+        text = f"History is {span(late.lag)} behind: {count(late.entries, 'entry', 'entries', does='wait')}."
         said = f"its recorder is {late.recorder}" if late.recorder else "nobody records"
         advice = "does its database answer? Is a worker with history alive? henchman history status"
         yield Finding("warning", "history", text, said, "system", advice=advice)
@@ -347,7 +349,7 @@ def _storm(seen: Overview, ground: Vitals) -> Iterator[Finding]:
     past = [one for one in ground.levels if 0 < seen.at - one.at < 600][-1:]
     pace = max(60 * (seen.stats.processed - past[0].processed) / (seen.at - past[0].at), 0.0) if past else 0.0
     if ground.due >= max(STORM, 10 * slots, 3 * pace):
-        text = f"{count(ground.due, 'retry', 'retries')} fall due within a minute."
+        text = f"{count(ground.due, 'retry', 'retries', does='fall')} due within a minute."
         ran = f"ran {count(round(pace), 'job')} a minute lately" if past else "have not been measured yet"
         said = f"{count(slots, 'slot')} {ran}: other jobs wait behind them"
         advice = "does what they call answer? Spread them over some minutes there"
@@ -393,8 +395,7 @@ def _blocked(ground: Vitals, now: float) -> Iterator[Finding]:
     stuck = [one for one in ground.blocked if one.is_stuck]
     if stuck:
         first = stuck[0]
-        many = f"{count(len(stuck), 'job')} wait" if len(stuck) > 1 else "A job waits"
-        text = f"{many} for one that will not succeed by itself."
+        text = f"{count(len(stuck), 'job', does='wait')} for one that will not succeed by itself."
         filters = (("show", "stuck"),)
         advice = "retry what died, or let them go: henchman blocked --stuck"
         act = ("blocked", first.jid, "release") if first.jid and len(stuck) == 1 else ()
@@ -411,7 +412,7 @@ def _limits(ground: Vitals, now: float) -> Iterator[Finding]:
             longest[key] = min(longest.get(key, (one.since, one)), (one.since, one), key=lambda pair: pair[0])
     for (name, by), (since, one) in longest.items():
         waited, whose = now - since, f" of {shorten(by, 60)}" if by else ""
-        said = f"{one.taken:,} of {one.size:,} places{whose} are taken, and {count(one.waiting, 'job')} wait"
+        said = f"{one.taken:,} of {one.size:,} places{whose} are taken, and {count(one.waiting, 'job', does='wait')}"
         act = ("limits", name, "change")
         if one.taken < one.size and waited > ROOM:
             text = f"Limit {name} has a free place, and jobs wait for it."
@@ -433,7 +434,7 @@ def _batches(ground: Vitals, now: float) -> Iterator[Finding]:
             act = ("batches", one.id, "close")
             yield Finding("warning", "batch", text, said, "batches", "", "close it there", filters, act)
         elif one.state == "closed" and left and now - one.created > STANDS and not any(map(one.counts.get, _GOING)):
-            text = f"Batch {shorten(name, 80)} stands still: {count(left, 'job')} wait, and none of them runs."
+            text = f"Batch {shorten(name, 80)} stands still: {count(left, 'job', does='wait')}, and none of them runs."
             said = "does a worker serve their queue?"
             yield Finding("warning", "batch", text, said, "batches", "", "its jobs say why", filters)
 
@@ -449,7 +450,7 @@ def _ids(ground: Vitals, now: float) -> Iterator[Finding]:
             )
         elif one.retry_count + 1 >= STUCK:
             text = f"Id {shorten(one.id, 60)} of {queue} failed {one.retry_count + 1} times in a row."
-            said = f"{count(one.payload_count, 'payload')} wait behind that: {one.error or ''}"
+            said = f"{count(one.payload_count, 'payload', does='wait')} behind that: {one.error or ''}"
             advice = "mend what it says, or put it into the morgue"
             yield Finding("warning", "ordered id", text, said, "ordered", queue, advice, (("by", "retry"),))
 

@@ -341,7 +341,7 @@ def _limits(keys: Keys, text: str) -> Procedure[FoundIn]:
         some, (yield from side_by_side(*(ask(limits.use(keys, one, [text])) for one in some))), strict=True
     ):
         if part.used or part.waiting:
-            said = f"{part.used:,} taken, {count(part.waiting, 'job')} wait"
+            said = f"{part.used:,} taken, {count(part.waiting, 'job', does='wait')}"
             hits.append(Hit(f"{text} of {name}", said, ("limits", name, text)))
     return _listed("Limits", hits, ("limits",), q=text)
 

@@ -51,6 +51,7 @@ HELP: Final = (
     "R retry or run now   K kill   D delete   C cancel   P pause   U resume   Q quiet   S stop",
     "V resolve an error: it is quiet until it returns   O open it again   M mute a finding for an hour",
 )
+KEYS: Final = "/ filter   enter open   space hold   ? all keys   q quit"
 
 
 class TabLook(NamedTuple):
@@ -299,8 +300,10 @@ class Top(App[None]):
     _said = ""
 
     def _say(self, text: str) -> None:
+        """The last line; without anything to say it names the keys that one needs first."""
         self._said = text
-        self._lines["said"].update(Text(_plain(text, 500).replace("\n", " "), overflow="ellipsis"))
+        line = Text(_plain(text or KEYS, 500).replace("\n", " "), "" if text else "dim", overflow="ellipsis")
+        self._lines["said"].update(line)
 
     # Keys
 
