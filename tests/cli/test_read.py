@@ -90,7 +90,7 @@ def test_the_names_in_json_are_stable(store: Store) -> None:
     }
     assert HOSTILE in {one["class"] for one in readable}
     queues = json.loads(run("queues --json", store).stdout)["queues"]
-    names = {"name", "size", "latency", "paused", "pause", "problem", "fair"}
+    names = {"name", "size", "latency", "paused", "pause", "problem", "fair", "objective"}
     assert {frozenset(one) for one in queues} == {frozenset(names)}
     status = json.loads(run("status --json", store).stdout)
     wanted = {"slots_desired", "queue_slots_desired"}

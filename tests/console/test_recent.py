@@ -9,8 +9,9 @@ import pytest
 from redis import Redis
 
 from henchman import App
+from henchman.inspector.flow import flow_of
 from henchman.inspector.metrics import mark_deploy
-from henchman.inspector.queues import QueueState, flow_of
+from henchman.inspector.queues import QueueState
 from henchman.store.call import run
 from henchman.store.queues import Level
 from support.browsing import Browser

@@ -172,6 +172,11 @@ class NightShop:
     def paused(self) -> None:
         self.app.queues["mail"].pause()
 
+    def late_queue(self) -> None:
+        self.redis.hset("hm:objectives", "default", 20)
+        self.redis.sadd("queues", "default")
+        self.redis.lpush("queue:default", self.put("default", "shop.bill", enqueued_at=time.time() - 30))
+
     def late_scheduler(self) -> None:
         self.redis.zadd("schedule", {self.put("mail", "shop.remind"): time.time() - 240})
 
@@ -265,6 +270,7 @@ INCIDENTS: dict[str, tuple[Callable[[NightShop], None], list[str], str]] = {
     "slow server": (NightShop.slow_server, ["host-5", "45 ms"], "do/stop"),
     "many die": (NightShop.many_die, ["bank.Refused", "no such account"], "do/retry"),
     "paused queue": (NightShop.paused, ["Queue mail is paused"], "henchman queues unpause mail"),
+    "late queue": (NightShop.late_queue, ["shop.bill", "default"], "do/cancel"),
     "late scheduler": (NightShop.late_scheduler, ["shop.remind", "Its time has come"], "do/retry"),
     "dead dependency": (NightShop.dead_dependency, ["shop.ship", "shop.pay"], "do/release"),
     "stepped clock": (NightShop.stepped_clock, ["the server's clock went back by 3,600 s"], "see what sets it"),

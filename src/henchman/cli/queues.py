@@ -69,14 +69,18 @@ def queues(session: Session, most: int | None, first: int, match: str, as_json: 
 def _defaults(defaults: Mapping[str, Mapping[str, float]]) -> Iterator[str]:
     """What holds for jobs that say nothing themselves, as far as anything does; that of the app last."""
     for name, limits in sorted(defaults.items(), key=lambda one: (not one[0], one[0])):
-        said = [f"{what} {duration(limit) if limit else 'none'}" for what, limit in limits.items() if limit or name]
+        said = [
+            f"{what} {duration(limit) if limit else 'none'}"
+            for what, limit in limits.items()
+            if what != "objective" and (limit or name)
+        ]
         if said:
             where = f"in queue {visible(name)}" if name else "elsewhere"
             yield f"Jobs {where} that do not say themselves: {', '.join(said)}"
 
 
 def _lines(plain: QueueList, ordered: list[OrderedStats], first: int, match: str) -> list[RenderableType]:
-    states, found = plain
+    states, found, _ = plain
     lines: list[RenderableType] = [queue_table(states)] if states else []
     shown = first + len(states)
     if found > shown:
@@ -191,7 +195,8 @@ def _paused(one: QueueState) -> str:
 
 
 def _said(one: QueueState) -> str:
-    return ", ".join(["fair"] * one.fair + [_paused(one)] * one.paused)
+    late = [f"over its {duration(one.objective)}"] * one.late
+    return ", ".join(["fair"] * one.fair + [_paused(one)] * one.paused + late)
 
 
 def queue_table(states: Sequence[QueueState]) -> Table:
@@ -201,7 +206,9 @@ def queue_table(states: Sequence[QueueState]) -> Table:
         "size>": lambda one: figure(one.size),
         "latency>": lambda one: duration(one.latency) if one.size else "–",
         "state": lambda one: (
-            cell(shorten(one.problem, 24), "red") if one.problem else cell(_said(one), "yellow" if one.paused else "")
+            cell(shorten(one.problem, 24), "red")
+            if one.problem
+            else cell(_said(one), "yellow" if one.paused or one.late else "")
         ),
     }
     return table(states, columns, wide="queue")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from henchman.config.settings import Config
 
-__all__ = ["deadline_of", "timeouts_of"]
+__all__ = ["deadline_of", "objectives_of", "timeouts_of"]
 
 
 def timeouts_of(config: Config, said: float | None) -> tuple[float | None, Mapping[str, float]]:
@@ -24,3 +24,9 @@ def deadline_of(config: Config, queue: str, said: float | None) -> float | None:
     if said is None:
         said = config.queue_defaults.get(queue, {}).get("deadline", config.job_deadline)
     return said or None
+
+
+def objectives_of(config: Config) -> dict[str, float]:
+    """How many seconds the next job may wait at most, by the name of the queue, where that was said."""
+    said = {name: table.get("objective", 0.0) for name, table in config.queue_defaults.items()}
+    return {name: seconds for name, seconds in said.items() if seconds}

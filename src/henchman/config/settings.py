@@ -234,7 +234,9 @@ class Config:
         "After how long a job is over, with all its attempts, where neither it nor its queue says. 0: never.",
     )
     queue_defaults: Mapping[str, Mapping[str, float]] = _key(
-        {}, sources.queue_tables(), "The same for the jobs of a queue: [queues.NAME] timeout, deadline."
+        {},
+        sources.queue_tables(),
+        "The same for the jobs of a queue: [queues.NAME] timeout, deadline; objective: how long they may wait in it.",
     )
     dead_max: int = _key(10_000, sources.whole(0, 10_000_000), "Most jobs that the dead set keeps.")
     dead_timeout: float = _key(180 * 86400.0, sources.seconds(0, 100 * YEAR), "How long the dead set keeps a job.")

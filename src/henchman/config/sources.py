@@ -198,8 +198,10 @@ def _capsule(name: str, table: object, due: str) -> dict[str, object]:
 
 
 #: what a queue may say
-OF_QUEUES = ("timeout", "deadline")
-_QUEUE_TABLES_DUE = "tables such as [queues.mail] with timeout = 30 and deadline = 3600, in seconds; 0: none"
+OF_QUEUES = ("timeout", "deadline", "objective")
+_QUEUE_TABLES_DUE = (
+    "tables such as [queues.mail] with timeout = 30, deadline = 3600 and objective = 60, in seconds; 0: none"
+)
 
 
 def queue_tables() -> Kind:

@@ -23,10 +23,11 @@ from henchman.inspector.base import FURTHEST, Entry, checked_name
 from henchman.inspector.doctor import examine
 from henchman.inspector.due import due_times, span_of
 from henchman.inspector.filters import FIELDS, Facets, entry_filter, facets
+from henchman.inspector.flow import flow_of
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.processes import Fleet, Work, look_at_fleet
 from henchman.inspector.queue_page import look_at_queue
-from henchman.inspector.queues import Queues, QueueState, flow_of, look_at_queues
+from henchman.inspector.queues import Queues, QueueState, look_at_queues
 from henchman.inspector.search import Hint
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.oncall.deeds import Missing
@@ -306,16 +307,9 @@ class Screens:
         seen = run(self._runtime.connections, look_at_queue(keys, name, query.first, most, mask))
         size = seen.tenants.arriving if seen.state.fair else seen.state.size or 0
         rows, places = EntryRows(seen.entries, size), range(query.first + 1, query.first + 1 + len(seen.entries))
-        facts = {
-            "state": seen.state,
-            "flow": seen.flow,
-            "processes": seen.processes,
+        facts = seen._asdict() | {
             "name": name,
             "looked": size,
-            "made_of": seen.made_of,
-            "line_of": seen.line_of,
-            "unknown": seen.unknown,
-            "tenants": seen.tenants,
             "lines": {one: line_name(name, one.level, one.tenant) for one in seen.tenants.lines},
         }
         if not query.search:
@@ -480,9 +474,9 @@ def _recent(acts: Sequence[AuditEntry], deploys: Sequence[figures.Deploy], at: f
     return sorted([*done, *marked], key=lambda one: -one.at)[:_RECENT]
 
 
-def _trouble(one: QueueState) -> tuple[bool, float, int, str]:
-    """Queues in trouble first: those that are no queue, then by how long the next job has waited."""
-    return (not one.problem, -(one.latency or 0.0), -(one.size or 0), one.name)
+def _trouble(one: QueueState) -> tuple[bool, bool, float, int, str]:
+    """Queues in trouble first: no queue, over its objective, then by how long the next job has waited."""
+    return (not one.problem, not one.late, -(one.latency or 0.0), -(one.size or 0), one.name)
 
 
 def page_links(

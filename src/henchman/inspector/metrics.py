@@ -393,7 +393,7 @@ class Stats(NamedTuple):
 
 class Overview(NamedTuple):
     """Everything at one moment (``at``, Unix seconds): counts, queues of both kinds, living processes, running jobs,
-    and the processes that were not heard of for a minute."""
+    the processes that were not heard of for a minute, and how many seconds the next job of a queue may wait."""
 
     at: float
     stats: Stats
@@ -402,12 +402,13 @@ class Overview(NamedTuple):
     work: Sequence[Work]
     ordered: list[OrderedStats]
     lost: Sequence[ProcessState] = ()
+    objectives: Mapping[str, float] = {}
 
 
 def overview(keys: Keys, mask: Mask | None = None) -> Procedure[Overview]:
     """Everything as it is now, in two round trips."""
     at = time.time()
-    figures, (queues, _), fleet, ordered = yield from side_by_side(
+    figures, (queues, _, objectives), fleet, ordered = yield from side_by_side(
         ask(calls.figures(keys, times.day(at), at - LATE)),
         list_queues(keys, at=at),
         look_at_fleet(keys, mask),
@@ -425,7 +426,7 @@ def overview(keys: Keys, mask: Mask | None = None) -> Procedure[Overview]:
         morgue=sum(one.morgue_length for one in ordered),
     )
     lost = [one for one in fleet.processes if (one.beat_age(at) or 0.0) > ALIVE]
-    return Overview(at, counts, queues, processes, fleet.work, ordered, lost)
+    return Overview(at, counts, queues, processes, fleet.work, ordered, lost, objectives)
 
 
 def rates(before: Overview, now: Overview) -> Mapping[str, float]:

@@ -82,7 +82,7 @@ def _look(keys: Keys, within: float) -> Procedure[_Readings]:
         ask(calls.isolated_ended(keys)),
         some_limits(keys, most=LIMITS_MOST, each=LIMIT_VALUES),
     )
-    figures, (queues, _), every, ordered, speed, (classes, hidden), info, (_, known), *others = answers
+    figures, (queues, *_), every, ordered, speed, (classes, hidden), info, (_, known), *others = answers
     processes = living(every, now)
     wanted = wanted_slots(queues, ordered, sum(one.busy for one in processes), speed, within)
     took = time.perf_counter() - began
@@ -142,6 +142,8 @@ def _queues(seen: _Readings) -> Iterator[str]:
     yield from each("queue_size", "Jobs that wait in a queue.", (one.size or 0 for one in shown))
     text = "Seconds since the job that is next was pushed."
     yield from each("queue_latency_seconds", text, (one.latency or 0.0 for one in shown))
+    bound = {one.name: one.objective for one in shown if one.objective}
+    yield from _by_queue("queue_objective_seconds", "Seconds that its next job may wait.", bound.items())
     yield from each("queue_paused", "1 when nothing starts from it.", (float(one.paused) for one in shown))
     text = "Slots of living processes that serve it."
     yield from each("queue_slots", text, (serving.get(one.name, 0) for one in shown))

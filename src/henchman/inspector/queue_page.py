@@ -8,8 +8,9 @@ from typing import Final, NamedTuple
 
 from henchman.errors import ServerAway, ServerError
 from henchman.inspector.base import Entry, Mask
+from henchman.inspector.flow import Flow, flow_of
 from henchman.inspector.processes import ProcessState, list_processes, living
-from henchman.inspector.queues import Flow, QueueState, flow_of, state_of
+from henchman.inspector.queues import QueueState, state_of
 from henchman.inspector.tenants import TenantList, tenants_of
 from henchman.kernel.text import did_you_mean
 from henchman.store import fair, queues
@@ -52,9 +53,23 @@ def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | Non
     """One queue whether it exists or not, with at most ``most`` payloads from place ``first`` (0: the next to run) on;
     fewer of large ones. Two round trips."""
     key, at = keys.queue(name), time.time()
-    [look], paused, page, processes, head, tail, tenants, known, shared, past, left = yield from side_by_side(
+    (
+        [look],
+        paused,
+        objectives,
+        page,
+        processes,
+        head,
+        tail,
+        tenants,
+        known,
+        shared,
+        past,
+        left,
+    ) = yield from side_by_side(
         queues.look(keys, [name]),
         ask(queues.pauses(keys)),
+        ask(queues.objectives(keys)),
         _next_first(key, first, most),
         list_processes(keys),
         _end(key, -1, _SAMPLE, leftwards=True),
@@ -69,7 +84,7 @@ def look_at_queue(keys: Keys, name: str, first: int, most: int, mask: Mask | Non
     names = {name, parts[0] if parts else name}  # a line is served by who serves its queue
     serving = [one for one in living(processes, at) if names.intersection(one.queues)]
     made_of = _made_of(head, tail, mask)
-    state, entries = state_of(name, look, at, paused), [Entry(one, mask=mask) for one in page]
+    state, entries = state_of(name, look, at, paused, objectives), [Entry(one, mask=mask) for one in page]
     line_of = parts[0] if parts and parts[0] in shared else ""
     there = state.size or state.problem or state.paused or state.fair or serving or line_of or name in known
     unknown = "" if there else f"No queue of this name is known{did_you_mean(name, list(known)[:_COMPARED])}"

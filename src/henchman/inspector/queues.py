@@ -47,7 +47,8 @@ _MEMORY = 10_000  # payloads that a loop remembers, so as not to give them twice
 
 
 class QueueStateJson(TypedDict):
-    """``latency``: seconds that the next job has waited; ``problem``: its key holds something else, no size then."""
+    """``latency``: seconds that the next job has waited, and ``objective``: may wait; ``problem``: its key holds
+    something else, no size then."""
 
     name: str
     size: int | None
@@ -56,6 +57,7 @@ class QueueStateJson(TypedDict):
     pause: PauseJson | None
     problem: str | None
     fair: bool
+    objective: float | None
 
 
 class QueueState(NamedTuple):
@@ -63,6 +65,7 @@ class QueueState(NamedTuple):
 
     ``problem`` is set, and ``size`` is None, when the key of this queue holds something else than a list. ``pause``:
     since when, by whom and why it is paused, where that is known. ``fair``: tenants and levels have lines of their own.
+    ``objective``: how many seconds its next job may wait, where the settings of its workers say.
     """
 
     name: str
@@ -72,6 +75,12 @@ class QueueState(NamedTuple):
     problem: str = ""
     pause: queues.Pause | None = None
     fair: bool = False
+    objective: float | None = None
+
+    @property
+    def late(self) -> bool:
+        """Whether the next job has waited longer than it may."""
+        return bool(self.size and self.objective and (self.latency or 0.0) > self.objective)
 
     def to_json(self) -> QueueStateJson:
         """As the command line and programs have it."""
@@ -90,40 +99,16 @@ class QueueState(NamedTuple):
             "pause": told if self.paused else None,
             "problem": self.problem or None,
             "fair": self.fair,
+            "objective": self.objective,
         }
 
 
-class Flow(NamedTuple):
-    """How fast a queue goes, in jobs a second over the last minutes, None where that is not known yet: ``left`` it,
-    run or dropped by workers of Henchman; ``net``: by how many it grew, less than zero where it drains."""
-
-    left: float | None = None
-    net: float | None = None
-
-    @property
-    def entered(self) -> float | None:
-        """How many were pushed a second, also by retries and the schedule."""
-        return None if self.left is None or self.net is None else max(self.left + self.net, 0.0)
-
-
-def flow_of(past: Sequence[queues.Level], ran: Mapping[str, int], state: QueueState, at: float) -> Flow:
-    """How fast a queue went in the last ten minutes as of ``at`` (Unix seconds), out of what was written down of them,
-    the latest first, and how many jobs have left it by now."""
-    name, size = state.name, state.size or 0
-    known = [one for one in past if 60 <= at - one.at < 600 and (name in one.sizes or name in one.ran)]
-    if not known:
-        return Flow()
-    first = known[-1]
-    seconds, before = at - first.at, first.ran.get(name)
-    left = None if before is None or ran.get(name, 0) < before else (ran[name] - before) / seconds
-    return Flow(left, (size - first.sizes.get(name, 0)) / seconds)
-
-
 class QueueList(NamedTuple):
-    """Some of the queues that match, in order, and how many match in all."""
+    """Some of the queues that match, in order, and how many match in all; the objectives of every queue."""
 
     states: list[QueueState]
     total: int
+    objectives: Mapping[str, float] = {}
 
 
 class QueueSearch(NamedTuple):
@@ -388,14 +373,19 @@ class Queue(Inspector):
             place, overlap = reached, min(_OVERLAP, page.looked // 2)
 
 
-def _names(keys: Keys, match: str) -> Procedure[tuple[list[str], dict[str, queues.Pause]]]:
-    """Every plain queue that was pushed to or is paused and has ``match`` in its name, sorted; the pauses of all."""
-    pushed, paused, ordered = yield from side_by_side(
+def _names(
+    keys: Keys, match: str
+) -> Procedure[tuple[list[str], tuple[Mapping[str, queues.Pause], Mapping[str, float]]]]:
+    """Every plain queue that was pushed to or is paused and has ``match`` in its name, sorted; the pauses and the
+    objectives of all."""
+    pushed, paused, objectives, ordered = yield from side_by_side(
         ask(queues.names(keys)),
         ask(queues.pauses(keys)),
+        ask(queues.objectives(keys)),
         ask(ordered_people.names(keys)),  # they have figures of another kind
     )
-    return sorted(name for name in {*pushed, *(paused.keys() - {*ordered})} if match in name), paused
+    names = sorted(name for name in {*pushed, *(paused.keys() - {*ordered})} if match in name)
+    return names, (paused, objectives)
 
 
 def list_queues(
@@ -404,19 +394,26 @@ def list_queues(
     """The plain queues that were pushed to or are paused and have ``match`` in their name, by name: at most ``most``
     from place ``first`` on, with their figures; None: all of them. ``at`` is the present, in Unix seconds."""
     at = time.time() if at is None else at
-    names, paused = yield from _names(keys, match)
+    names, said = yield from _names(keys, match)
     chosen = names[first : None if most is None else first + most]
     pages = [chosen[start : start + _AT_ONCE] for start in range(0, len(chosen), _AT_ONCE)]
     looks = yield from side_by_side(*(queues.look(keys, some) for some in pages))
     found = zip(chosen, (look for some in looks for look in some), strict=True)
-    return QueueList([state_of(name, look, at, paused) for name, look in found], len(names))
+    return QueueList([state_of(name, look, at, *said) for name, look in found], len(names), said[1])
 
 
-def state_of(name: str, look: queues.Look | str, at: float, paused: Mapping[str, queues.Pause]) -> QueueState:
+def state_of(
+    name: str,
+    look: queues.Look | str,
+    at: float,
+    paused: Mapping[str, queues.Pause],
+    objectives: Mapping[str, float],
+) -> QueueState:
+    objective = objectives.get(name) or objectives.get(fair.queue_of(name))
     if isinstance(look, str):
-        return QueueState(name, None, None, name in paused, look, paused.get(name))
+        return QueueState(name, None, None, name in paused, look, paused.get(name), objective=objective)
     latency, is_paused = latency_of(look.next, at), name in paused
-    return QueueState(name, look.size, latency, is_paused, pause=paused.get(name), fair=look.fair)
+    return QueueState(name, look.size, latency, is_paused, pause=paused.get(name), fair=look.fair, objective=objective)
 
 
 def jobs_in(states: Sequence[QueueState]) -> int:

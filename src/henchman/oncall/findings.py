@@ -142,17 +142,35 @@ def _unserved(seen: Overview) -> Iterator[Finding]:
 
 
 def _behind(seen: Overview) -> Iterator[Finding]:
+    """Queues whose next job has waited longer than it may: as their workers say, else a minute."""
     served = _served(seen)
     for one, waited in ((one, one.latency or 0.0) for one in seen.queues):
-        if one.size and not one.paused and waited > BEHIND and one.name in served:
+        if one.size and not one.paused and waited > (one.objective or BEHIND) and one.name in served:
+            said = f"Queue {one.name} is {span(waited)} behind"
             yield Finding(
-                "critical" if waited > VERY_BEHIND else "warning",
+                "critical" if waited > (5 * one.objective if one.objective else VERY_BEHIND) else "warning",
                 "behind",
-                f"Queue {one.name} is {span(waited)} behind.",
+                f"{said}: its next job may wait for {span(one.objective)}." if one.objective else f"{said}.",
                 f"{count(one.size, 'job', does='wait')}; the next one has waited for {span(waited)}",
                 "queue",
                 one.name,
                 "more slots or workers for it, or fewer jobs before it",
+            )
+
+
+def _ordered_behind(seen: Overview) -> Iterator[Finding]:
+    """Ordered queues whose next id has waited longer than it may, where their workers say how long that is."""
+    for one in seen.ordered:
+        most = seen.objectives.get(one.name)
+        if most and one.length and not one.paused and one.lag > most:
+            yield Finding(
+                "critical" if one.lag > 5 * most else "warning",
+                "behind",
+                f"The ordered queue {one.name} is {span(one.lag)} behind: its next id may wait for {span(most)}.",
+                f"{count(one.length, 'id', does='wait')}, {one.busy:,} in flight",
+                "ordered",
+                one.name,
+                "more slots or workers for it, or a larger max_parallel",
             )
 
 
@@ -477,6 +495,7 @@ RULES: Final = tuple(
             _no_worker,
             _unserved,
             _behind,
+            _ordered_behind,
             _paused,
             _broken_keys,
             _lost,

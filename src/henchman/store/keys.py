@@ -39,6 +39,7 @@ class Keys:
         self.clock = p + "hm:clock"  # hash: now, time of the last look; by, at: its last step; left: see rebase.lua;
         #: paused: the paused queues that were announced
         self.pauses = p + "hm:pauses"  # hash: paused queue → since when, by whom, why (JSON); Ruby's pauses have none
+        self.objectives = p + "hm:objectives"  # hash: queue → seconds that its next job may wait, as its workers say
         self.isolated = (
             p + "hm:isolated"
         )  # hash, for ever: how many processes of isolated runs were killed, have crashed
@@ -92,9 +93,7 @@ class Keys:
         self.error_handled = p + "hm:errors:handled"  # hash, 14 days: group → what people decided about it, JSON
         self.findings_muted = p + "hm:findings:muted"  # hash, 8 days: finding → until when, by whom, why (JSON)
         self.views = p + "hm:views"  # hash: page/name → a saved view of a console (JSON)
-        self.levels = (
-            p + "hm:levels"
-        )  # list, 15 min: how long queues were, a JSON a minute, the latest first; at most 12
+        self.levels = p + "hm:levels"  # list, 15 min: how long queues were, a JSON a minute, the latest first
         self.ran = p + "hm:ran"  # hash, 15 min: queue → how many jobs have left it by being run or dropped, so far
         self.totals = p + "hm:totals"  # zset: class by the time its totals last grew; 90 days
         self.limits = p + "hm:limits"  # hash: limit → "<kind> <n> <per> <n> <per>", as it is and as code says

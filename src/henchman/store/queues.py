@@ -6,8 +6,9 @@ that is not UTF-8 is read with surrogate escapes and sent back byte for byte.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from math import inf
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -294,6 +295,28 @@ def unpause(keys: Keys, queue: str) -> Call[Any]:
     """Work on ``queue`` goes on."""
     told = ("PUBLISH", keys.control_all, f"unpause {queue}")
     return commands(("MULTI",), ("SREM", keys.paused, queue), ("HDEL", keys.pauses, queue), told, ("EXEC",))
+
+
+def declare_objectives(keys: Keys, served: Iterable[str], said: Mapping[str, float]) -> Call[Any]:
+    """How many seconds the next job of each queue may wait, for those that look; one that is ``served`` and of which
+    nothing is ``said`` has none any more."""
+    unsaid = sorted({*served} - said.keys())
+    forget: list[tuple[Arg, ...]] = [("HDEL", keys.objectives, *map(raw, unsaid))] if unsaid else []
+    told = [("HSET", keys.objectives, raw(name), repr(seconds)) for name, seconds in said.items()]
+    return commands(*forget, *told)
+
+
+def objectives(keys: Keys) -> Call[dict[str, float]]:
+    """How many seconds the next job of a queue may wait; only those of which that was said."""
+
+    def read(flat: list[bytes]) -> dict[str, float]:
+        found = {}
+        for name, said in zip(flat[::2], flat[1::2], strict=True):
+            with suppress(ValueError):  # somebody wrote something else there
+                found[name.decode("utf-8", "replace")] = float(said)
+        return {name: seconds for name, seconds in found.items() if 0 < seconds < inf}
+
+    return command("HGETALL", keys.objectives, decode=read)
 
 
 def pauses(keys: Keys) -> Call[dict[str, Pause]]:

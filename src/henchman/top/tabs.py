@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.inspector.base import Entry
+from henchman.inspector.flow import Flow, flow_of
 from henchman.inspector.metrics import FAR, UsualTime, usual_times
 from henchman.inspector.pauses import why_paused
 from henchman.inspector.processes import Work
-from henchman.inspector.queues import Flow, flow_of
+from henchman.inspector.queues import QueueState
 from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.figures import figure, since, size, span, utc
 from henchman.oncall.findings import LOST, findings
@@ -169,6 +170,13 @@ def _processes(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
     return _filtered(rows, text)
 
 
+def _state(one: QueueState, served: Container[str]) -> str:
+    """In a word, what is wrong with a queue."""
+    if one.paused or one.name not in served:
+        return "paused" if one.paused else "nobody serves it"
+    return f"over its {span(one.objective)}" if one.late else ""
+
+
 def _queues(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
     seen = look.seen
     served = Counter(name for one in seen.processes for name in one.queues)
@@ -179,12 +187,13 @@ def _queues(runtime: Runtime, look: FindingsLook, text: str) -> list[TabRow]:
                 one.name,
                 figure(one.size),
                 span(one.latency) if one.size else "–",
-                "paused" if one.paused else "" if one.name in served else "nobody serves it",
+                _state(one, served),
             ),
             [
                 f"{one.name}: {figure(one.size)} waiting" + (", paused" if one.paused else ""),
                 *([f"paused {why}"] if (why := why_paused(one.pause, seen.at)) else []),
                 *([f"the next has waited for {span(one.latency)}"] if one.size else []),
+                *([f"it may wait for {span(one.objective)}"] if one.objective else []),
                 *([one.problem] if one.problem else []),
                 _speed(flow_of(look.ground.levels, look.ground.ran, one, seen.at)),
                 f"served by {served[one.name]} processes",

@@ -198,7 +198,7 @@ class Launcher:
         runner.run(ask_time(self.runtime.clock))  # before anything is judged by it
         self.cancels.load()
         declare_limits(self.runtime)
-        self.manager.declare_fair(self.runtime)
+        self.manager.declare(self.runtime, self.sources)
         self.manager.hear(self.runtime)  # before anything waits for a push
         for source in self.sources.values():
             source.declare()

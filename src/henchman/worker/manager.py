@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from henchman.client.runtime import Runtime
-from henchman.store import fair
+from henchman.config.defaults import objectives_of
+from henchman.store import fair, queues
 from henchman.worker.fetcher import Fetcher
 from henchman.worker.run import Run, Slot
 
@@ -60,10 +61,14 @@ class Manager(list[Fetcher]):
         for fetcher in self:
             fetcher.fair = fair_ones
 
-    def declare_fair(self, runtime: Runtime) -> None:
-        """Make the fair queues of ``runtime`` known."""
+    def declare(self, runtime: Runtime, ordered: Iterable[str]) -> None:
+        """Make known which queues are fair, and how long the jobs of ours and of the ``ordered`` ones may wait."""
         for queue, places in runtime.registry.fair_queues().items():
             runtime.connections.run(fair.declare(runtime.keys, queue, places))
+        served = {*ordered, *(name for fetcher in self for name in fetcher.capsule.queues)}
+        said = {name: seconds for name, seconds in objectives_of(runtime.config).items() if name in served}
+        if served:
+            runtime.connections.run(queues.declare_objectives(runtime.keys, served, said))
 
     def pause(self, queue: str) -> None:
         """Nothing starts from ``queue`` any more; what was fetched and has not started goes back."""

@@ -14,12 +14,13 @@ from henchman.history.records import Event
 from henchman.inspector.audit import AuditEntry
 from henchman.inspector.base import Entry
 from henchman.inspector.blocked import BlockedJob
+from henchman.inspector.flow import Flow
 from henchman.inspector.jobs import JobStatus
 from henchman.inspector.metrics import ClassMetrics, Metrics, Overview, UsualTime
 from henchman.inspector.obstacles import Explanation, Obstacle
 from henchman.inspector.ordered_id import OrderedId
 from henchman.inspector.processes import ProcessLook, ProcessState, Work
-from henchman.inspector.queues import Flow, QueueState
+from henchman.inspector.queues import QueueState
 from henchman.oncall.finding import Finding
 from henchman.oncall.mutes import Mute
 from henchman.oncall.views import SavedView

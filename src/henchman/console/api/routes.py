@@ -35,12 +35,13 @@ from henchman.inspector.base import FURTHEST, checked_name, scoped
 from henchman.inspector.blocked import blocked_slice
 from henchman.inspector.doctor import examine
 from henchman.inspector.due import DUE_SPANS, DueJson
+from henchman.inspector.flow import flow_of
 from henchman.inspector.keys import key_look, keys_in, scope_states
 from henchman.inspector.obstacles import explained_with_obstacles
 from henchman.inspector.operations import OperationJson, OperationsJson, operation, operations
 from henchman.inspector.ordered import OrderedQueues, ids_with
 from henchman.inspector.processes import Work, list_processes, list_work, look_at_process
-from henchman.inspector.queues import QueueList, Queues, flow_of, list_queues
+from henchman.inspector.queues import QueueList, Queues, list_queues
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.kernel.text import did_you_mean, visible
 from henchman.oncall.deeds import Deeds, Missing
