@@ -15,6 +15,7 @@ from henchman.store.call import Call
 from henchman.work.effects import of_payload
 from henchman.worker.decide import Decisions
 from support.locks import job, left_of_keys
+from support.measured import Held
 from support.store import ME, Store
 
 pytestmark = [pytest.mark.scale("a hundred thousand jobs wait for one key"), pytest.mark.timeout(900)]
@@ -48,15 +49,11 @@ def test_a_hundred_thousand_wait_for_one_key(
         ]
         store.run(admission.push(store.keys, "a", plain, rows, ("many", begin + 1)))
     assert store.ask("HLEN", store.keys.parked) == COUNT
-    held: dict[str, float] = {}
     redis, runner = Redis.from_url(redis_url), type(app.connections)
-    send: Any = runner.run
+    held, send = Held(redis, HELD), runner.run
 
     def measured(self: Any, call: Call[Any]) -> Any:
-        before = used(redis)
-        answer = send(self, call)
-        held[call.name] = max(held.get(call.name, 0.0), used(redis) - before)
-        return answer
+        return held.run(call.name, lambda: send(self, call))
 
     monkeypatch.setattr(runner, "run", measured)
     app.connections.run(batches.note(store.keys, [of_payload(store.keys, first, ending)]))
@@ -64,14 +61,8 @@ def test_a_hundred_thousand_wait_for_one_key(
     while stager.carry_out(app.connections.run(jobs.due(store.keys, ME, 60_000, 500))):
         pass
     monkeypatch.undo()
+    print(held)
+    assert max(held.dearest().values()) <= held.most(), str(held)
     redis.close()
     assert store.ask("LLEN", "queue:a") == queued
     assert left_of_keys(store) == set()
-    assert max(held.values()) <= HELD, held
-    print(held)
-
-
-def used(redis: Redis) -> float:
-    """Seconds of its processor that the server has used."""
-    told: Any = redis.info("cpu")
-    return float(told["used_cpu_user_main_thread"] + told["used_cpu_sys_main_thread"])

@@ -17,7 +17,7 @@ from henchman import App
 from henchman.cli.main import henchman
 from henchman.store import batches, jobs
 from henchman.work.effects import EndingFacts, encoded
-from support.measured import resident_kb
+from support.measured import Held, resident_kb
 from support.server import running_server
 from support.store import ME, Store
 from support.worker import looker, until
@@ -32,20 +32,14 @@ BYTES = 130  # of the server's memory, a row with a result of 34 bytes of JSON; 
 
 
 class Export(NamedTuple):
-    """``held``: seconds of the server's processor that the dear calls of each kind took; ``before``: its memory when
-    no row had run, ``after``: when all had."""
+    """``held``: how long its calls held the server; ``before``: its memory when no row had run, ``after``: when all
+    had."""
 
     url: str
     redis: Redis
-    held: dict[str, float]
+    held: Held
     before: int
     after: int
-
-
-def spent(redis: Redis) -> float:
-    """Seconds of its processor that the server has taken."""
-    told: Any = redis.info("cpu")
-    return float(told["used_cpu_user_main_thread"] + told["used_cpu_sys_main_thread"])
 
 
 def used(redis: Redis) -> int:
@@ -62,26 +56,17 @@ def result(number: int) -> dict[str, Any]:
     return {"sku": f"sku-{number:06}", "price": number / 4}
 
 
-def dear(took: list[float]) -> float:
-    """What the dearest calls took, but for two: a call may meet the growth of a table of the server."""
-    return sorted(took)[-3]
-
-
-def push(store: Store, redis: Redis) -> float:
-    took = []
+def push(store: Store, held: Held) -> None:
     for first in range(0, ROWS, PUSHED):
         some = range(first, first + PUSHED)
         detail = b'{"class":"shop.export","queue":"q","args":[1]}'
         rows = [batches.TrackedPush(f"{number:024x}", "", payload(number), detail) for number in some]
-        call, before = batches.push(store.keys, B, "q", rows), spent(redis)
-        assert store.run(call) == PUSHED
-        took.append(spent(redis) - before)
-    return dear(took)
+        call = batches.push(store.keys, B, "q", rows)
+        assert held.run("push", lambda call=call: store.run(call)) == PUSHED
 
 
-def settle(store: Store, redis: Redis) -> float:
+def settle(store: Store, held: Held) -> None:
     """As a worker does it; every thousandth row fails."""
-    took = []
     store.join("q", lease_ms=3_600_000)
     for first in range(0, ROWS, SETTLED):
         [found] = store.fetch("q", count=SETTLED)
@@ -92,10 +77,7 @@ def settle(store: Store, redis: Redis) -> float:
             detail = {"result": result(number)} if number % 1000 else {"message": "no price", "error_class": "Failure"}
             told = EndingFacts(ME, 1, {**detail, "started": 1.5, "elapsed": 0.1})
             units.append(jobs.Settlement(1, one, ending, effects=encoded(store.keys, json.loads(one), ending, told)))
-        before = spent(redis)
-        assert store.settle(*units, queues=("q",)) == [1] * SETTLED
-        took.append(spent(redis) - before)
-    return dear(took)
+        assert held.run("settle", lambda units=units: store.settle(*units, queues=("q",))) == [1] * SETTLED
 
 
 @pytest.fixture(scope="module")
@@ -103,24 +85,24 @@ def export() -> Iterator[Export]:
     with running_server() as server, looker(server.url) as redis:
         store = Store(server.url)
         store.run(batches.make(store.keys, B, {"keep": "3600", "results": "1"}, b"{}"))
-        held, before = {"push": push(store, redis)}, used(redis)
-        held["settle"] = settle(store, redis)
+        held = Held(redis, HELD)
+        push(store, held)
+        before = used(redis)
+        settle(store, held)
         assert store.run(batches.close(store.keys, B)) == "complete"
         store.connections.close()
         yield Export(server.url, redis, held, before, used(redis))
 
 
 def test_no_call_holds_the_server_up(export: Export) -> None:
-    store, before, took = Store(export.url), spent(export.redis), list[float]()
+    store, held = Store(export.url), export.held
     for first in range(0, ROWS, 1000):
-        assert len(store.run(batches.results(store.keys, B, first, 1000)).rows) == 1000
-        now = spent(export.redis)
-        took.append(now - before)
-        before = now
+        call = batches.results(store.keys, B, first, 1000)
+        assert len(held.run("results", lambda call=call: store.run(call)).rows) == 1000
     store.connections.close()
-    held = {**export.held, "results": dear(took)}
-    print({name: f"{1000 * seconds:.1f} ms" for name, seconds in held.items()})
-    assert max(held.values()) < HELD, held
+    print(held)
+    # Two of hundreds of calls may meet the growth of a table of the server.
+    assert max(held.dearest(but=2).values()) < held.most(), str(held)
 
 
 def test_a_row_takes_little_memory(export: Export) -> None:
@@ -178,17 +160,10 @@ def test_freeing_them_holds_nobody_up(export: Export) -> None:
         redis.pexpire(f"hm:batch:{copy}{part}", 1)
     until(lambda: not redis.exists(f"hm:batch:{copy}"), "its time is over")
     assert redis.exists(f"hm:batch:{copy}:results"), "the server itself did not free them in front of everybody"
-    run, held = app.connections.run, dict[str, float]()
-
-    def measured(call: Any) -> Any:
-        before = spent(redis)
-        found = run(call)
-        held[call.name] = spent(redis) - before
-        return found
-
-    app.connections.run = measured  # type: ignore[method-assign]
+    run, held = app.connections.run, Held(redis, HELD)
+    app.connections.run = lambda call: held.run(call.name, lambda: run(call))  # type: ignore[method-assign]
     assert app.audit().forgotten == 1
-    print({name: f"{1000 * seconds:.1f} ms" for name, seconds in held.items()})
-    assert held["ZREM"] < HELD, "ZREM and UNLINK are one call"
+    print(held)
+    assert held.dearest()["ZREM"] < held.most(), "ZREM and UNLINK are one call"
     assert list(redis.scan_iter(match=f"hm:batch:{copy}*")) == []
     app.close()
