@@ -116,7 +116,7 @@ def test_a_queue_to_which_nothing_was_pushed_is_empty(browser: Browser) -> None:
 def test_a_set_is_searched(browser: Browser) -> None:
     assert "CardDeclined" in browser.get("/dead?q=A-1").words
     found = browser.get("/dead?q=nothing-like-this")
-    assert "Nothing here holds “nothing-like-this”." in found.words
+    assert "Nothing here fits “nothing-like-this”." in found.words
 
 
 def test_a_job_is_found_wherever_it_is(browser: Browser) -> None:

@@ -53,7 +53,17 @@ class TestTheApp:
 
     @pytest.mark.parametrize("kind", [Queue, Queues, JobSet, Processes, Running])
     def test_each_method_has_an_awaited_form_of_the_same_signature(self, kind: type[BothWays]) -> None:
-        both_ways = {"between", "line", "matching", "queue", "tell", "alive", "work", "prepare"}  # by either, or no I/O
+        both_ways = {
+            "between",
+            "line",
+            "matching",
+            "fitting",
+            "queue",
+            "tell",
+            "alive",
+            "work",
+            "prepare",
+        }  # by either, or no I/O
         names = [one for one, it in vars(kind).items() if inspect.isfunction(it) and not one.startswith("_")]
         plain = [one for one in names if one not in both_ways and not inspect.iscoroutinefunction(getattr(kind, one))]
         for name in plain:

@@ -132,7 +132,10 @@ class BulkActs:
             frozen = moment_of(moment if place == "queues" else more)
             text = more if place == "queues" else "" if named else name
             if act == "spread":
-                return asked.to_spread(self._runtime, place, text, frozen, _chosen(order, "over", _OVER))
+                try:
+                    return asked.to_spread(self._runtime, place, text, frozen, _chosen(order, "over", _OVER))
+                except ArgumentError as error:
+                    raise Unwanted(visible(str(error))) from None
             to = time.time() + _chosen(order, "delay", _DELAYS) if act == "reschedule" else None
             return Wish(act, place, text, frozen, name if named else "", to, _chosen(order, "rate", _RATES))
 

@@ -90,11 +90,14 @@ class FilePages:
     def _set(self, which: SetName, name: str, query: Query) -> Download:
         """``jobs.csv``: retries, scheduled or dead jobs, in the order of the page."""
         _is(name)
-        return csv_file(f"{which}.csv", self._entries(which, query.search))
-
-    def _entries(self, which: SetName, text: str) -> Iterator[bytes]:
         jobs = JobSet(self._runtime, which)
-        found = islice(iter(jobs.matching(text) if text else jobs), _MOST)
+        try:
+            found = iter(jobs.matching(query.search) if query.search else jobs)
+        except ArgumentError as error:
+            raise Missing(str(error)) from None
+        return csv_file(f"{which}.csv", self._entries(which, islice(found, _MOST)))
+
+    def _entries(self, which: SetName, found: Iterator[Entry]) -> Iterator[bytes]:
         yield MARK + written([(_WHEN[which], *_ENTRY, *_MORE)])
         while some := list(islice(found, _STEP)):
             yield written(map(_entry_cells, some))

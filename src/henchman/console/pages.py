@@ -22,7 +22,7 @@ from henchman.inspector.audit import AuditEntry, audited
 from henchman.inspector.base import FURTHEST, Entry, checked_name
 from henchman.inspector.doctor import examine
 from henchman.inspector.due import due_times, span_of
-from henchman.inspector.filters import FIELDS, Facets, entry_filter, facets
+from henchman.inspector.filters import FIELDS, EntryFilter, Facets, entry_filter, facets
 from henchman.inspector.flow import flow_of
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.processes import Fleet, Work, look_at_fleet
@@ -30,6 +30,7 @@ from henchman.inspector.queue_page import look_at_queue
 from henchman.inspector.queues import Queues, QueueState, look_at_queues
 from henchman.inspector.search import Hint
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
+from henchman.kernel.terms import quoted
 from henchman.oncall.deeds import Missing
 from henchman.oncall.findings import LOST, weighed
 from henchman.oncall.views import VIEWED
@@ -310,11 +311,15 @@ class Screens:
         facts = seen._asdict() | {
             "name": name,
             "looked": size,
+            "problem": "",
             "lines": {one: line_name(name, one.level, one.tenant) for one in seen.tenants.lines},
         }
         if not query.search:
             return Screen("queue.html", facts | {"rows": rows, "places": places})
-        found, looked = Queues(self._runtime)[name].next_holding(query.search, query.rows)
+        try:
+            found, looked = Queues(self._runtime)[name].next_holding(query.search, query.rows)
+        except ArgumentError as error:
+            return Screen("queue.html", facts | {"rows": EntryRows((), 0), "places": [], "problem": str(error)})
         rows = EntryRows([one for _, one in found], len(found), looked >= size, searched=True)
         return Screen("queue.html", facts | {"rows": rows, "places": [place for place, _ in found], "looked": looked})
 
@@ -324,8 +329,13 @@ class Screens:
         title, empty = _TITLES[which]
         keys, mask, config = self._runtime.keys, self._runtime.registry.mask, self._runtime.config
         due, span = None, span_of(query.word("by"))
+        problem, wanted = "", EntryFilter((), "")
         if query.search:
-            rows = self._found(which, query)
+            try:
+                wanted = entry_filter(query.search)
+                rows = self._found(which, query)
+            except ArgumentError as error:
+                rows, problem = EntryRows((), 0, searched=True), str(error)
         else:
             now = self._runtime.clock.now()
             page = look_at_set(keys, which, query.first, query.rows, mask)
@@ -335,7 +345,8 @@ class Screens:
         counted = self._facets[which].get() if rows.total or query.search else None
         facts: dict[str, Any] = {"which": which, "title": title, "empty": empty, "rows": rows, "verbs": _VERBS[which]}
         facts |= {"due": due and due_chart(due), "by": span}
-        facts |= {"counted": counted, "facets": _facet_rows(counted, query.search) if counted else []}
+        facts |= {"counted": counted, "facets": _facet_rows(counted, wanted) if counted else []}
+        facts |= {"problem": problem, "terms": _term_links(wanted)}
         return Screen("set.html", facts | {"kept": (config.dead_max, config.dead_timeout) if which == "dead" else None})
 
     def _count(self, which: SetName) -> Facets:
@@ -422,12 +433,13 @@ def how_far(runtime: Runtime, jids: Sequence[str]) -> Mapping[str, Event]:
 
 class FacetLink(NamedTuple):
     """A value of a facet: how many have it, the search that has it as a filter (or has it no more, where it
-    ``is_set``)."""
+    ``is_set``); ``term``: as it is written."""
 
     value: str
     many: int
     search: str
     is_set: bool
+    term: str
 
 
 class FacetRow(NamedTuple):
@@ -438,14 +450,30 @@ class FacetRow(NamedTuple):
     more: int
 
 
-def _facet_rows(found: Facets, search: str) -> list[FacetRow]:
-    wanted, rows = entry_filter(search), []
+def _term_links(wanted: EntryFilter) -> list[tuple[str, str]]:
+    """Each term that no count of a facet stands for, and the search without it."""
+    shown = [wanted.value(field) for field in FIELDS]
+    return [
+        (one.source, wanted.without(place))
+        for place, one in enumerate(wanted.terms)
+        if one.name not in FIELDS or one.only not in shown or not one.only
+    ]
+
+
+def _facet_rows(found: Facets, wanted: EntryFilter) -> list[FacetRow]:
+    rows = []
     for field in FIELDS:
         counts, now = dict(found.counts[field]), wanted.value(field)
         shown = list(counts)[:_VALUES]
         shown = [*([now] if now and now not in shown else []), *shown]
         links = [
-            FacetLink(value, counts.get(value, 0), wanted.having(field, "" if value == now else value), value == now)
+            FacetLink(
+                value,
+                counts.get(value, 0),
+                wanted.having(field, "" if value == now else value),
+                value == now,
+                f"{field}:{quoted(value)}",
+            )
             for value in shown
         ]
         values = [one for one in links if len(one.search) <= LONGEST_SEARCH]

@@ -22,6 +22,7 @@ from jinja2.filters import do_mark_safe
 from henchman.console.trace import folded
 from henchman.inspector.base import argument_text
 from henchman.inspector.blocked import Blocker
+from henchman.inspector.filters import TERMS
 from henchman.inspector.obstacles import Obstacle
 from henchman.inspector.pauses import why_paused
 from henchman.kernel.figures import figure, since, size, span, utc
@@ -207,7 +208,8 @@ def _environment() -> Environment:
     made.globals |= {
         "cause_words": CAUSE_WORDS,
         "cause_of_name": cause_of_name,
-        "cause_search": '"error_cause":"{}"'.format,
+        "cause_search": "cause:{}".format,
+        "search_terms": [f"{one}." if kind == "path" else f"{one}:" for one, kind in TERMS.items()],
     }
     made.globals |= {"version": version("henchman"), "argument_text": argument_text, "folded": folded}
     return made

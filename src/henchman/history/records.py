@@ -47,8 +47,6 @@ FAILURES = ("failed", "error")
 OF_BATCH = "batch:"  # and its id: the owner of a change that is no job's
 MOST = 10_000  # records of one page
 _FIELDS = ("class", "status", "batch", "queue", "cause", "since", "until", "text")
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-_WHEN = "a time ago such as 90s, 30m, 2h, 5d, 1w, or a moment such as 2026-11-21 or 2026-11-21T09:30 (UTC)"
 
 
 class HistoryRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -244,14 +242,9 @@ def parse_search(words: Iterable[str], *, now: float | None = None) -> Search:
 
 
 def _moment(field: str, text: str | None, now: float) -> float | None:
-    if text is None:
-        return None
-    ago = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", text)
-    if ago:
-        return now - float(ago[1]) * _UNITS[ago[2]]
-    moment = times.read(text) if re.match(r"\d{4}-", text) else None
-    if moment is None:
-        raise ArgumentError(f"{field}:{text}: it must be {_WHEN}")
+    moment = None if text is None else times.said_moment(text, now)
+    if text is not None and moment is None:
+        raise ArgumentError(f"{field}:{text}: it must be {times.WHEN}")
     return moment
 
 

@@ -1,90 +1,266 @@
-"""What narrows a list of jobs: words such as ``class:shop.charge queue:pay error:Timeout``, and a text beside them; and
-how many jobs of a set each such word would find."""
+"""What narrows a list of jobs: a search such as ``class:shop.charge queue:pay error:Timeout took:>30s``, and a text
+beside it; and how many jobs of a set each value of error, class and queue would find."""
 
 from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final, Literal, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
+
+from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry
+from henchman.kernel.terms import Kind, Term, quoted, terms_of
+from henchman.kernel.text import did_you_mean, visible
 from henchman.store import queues
 from henchman.store.call import Procedure, ask, side_by_side
+from henchman.wire import jsontext, times
+from henchman.work.effects import batch_of
+from henchman.work.outcome import CAUSES
 
-__all__ = ["COUNTED", "DEFAULT_QUEUE", "FIELDS", "EntryFilter", "Facets", "Field", "entry_filter", "facets"]
+__all__ = ["COUNTED", "DEFAULT_QUEUE", "FIELDS", "NOWHERE", "PLACES", "TERMS", "EntryFilter", "Facets", "Field"]
+__all__ += ["Whereabouts", "entry_filter", "facets"]
 
 DEFAULT_QUEUE: Final = "default"  #: where Sidekiq sends a payload that names no queue
 Field = Literal["class", "queue", "error"]
 FIELDS: Final[tuple[Field, ...]] = ("error", "class", "queue")
 COUNTED: Final = 10_000  # jobs of a set that are counted
-_WORD: Final = re.compile(r'(?<!\S)(class|queue|error):("(?:[^"\\]|\\.)*"(?!\S)|[^\s"]\S*)')
-_BARE: Final = re.compile(r'[^\s"\\][^\s]*')
 _PLAIN: Final = re.compile(r"[\w.:-]+", re.ASCII)  # what every writer of JSON writes as it is
+#: each term of a search of jobs, and what it takes
+TERMS: Final[Mapping[str, Kind]] = {
+    **dict.fromkeys(("class", "queue", "error", "e", "tag", "cause", "jid", "batch", "task", "worker"), "text"),
+    **dict.fromkeys(("state", "status"), "text"),
+    **dict.fromkeys(("args", "kwargs"), "path"),
+    **dict.fromkeys(("attempt", "attempts"), "number"),
+    **dict.fromkeys(("took", "waited"), "seconds"),
+    "size": "bytes",
+    **dict.fromkeys(("since", "after", "until", "before"), "moment"),
+}
+_SAID: Final = {"class": "of class", "queue": "in queue", "error": "with error", "tag": "with tag", "batch": "of batch"}
+#: where a job may be, by the words that people say for it
+PLACES: Final[Mapping[str, str]] = {
+    **dict.fromkeys(("running", "working"), "running"),
+    **dict.fromkeys(("retry", "retries", "retrying"), "retries"),
+    "scheduled": "scheduled",
+    "dead": "dead",
+    **dict.fromkeys(("queued", "enqueued", "waiting"), "queued"),
+}
+_STORED: Final = ("class", "queue", "error", "e", "tag", "cause", "jid", "batch")
+_IMPLIED: Final = {"queue": DEFAULT_QUEUE, "cause": "error"}  # what a payload need not say
+_AGREED: Final = {"after": "since", "before": "until", "status": "state", "task": "batch", "attempts": "attempt"}
+
+
+class Whereabouts(NamedTuple):
+    """What an entry itself does not tell: where it is, one of ``PLACES``, in which process it runs, and for how many
+    seconds."""
+
+    place: str = ""
+    worker: str = ""
+    taken: float | None = None
+
+
+NOWHERE: Final = Whereabouts()
 
 
 class EntryFilter(NamedTuple):
-    """``fields``: what a job has to be, each of them; ``text``: what its payload has to hold."""
+    """``terms``: what a job has to be, each of them; ``text``: what its payload has to hold. ``now``: when it was said,
+    Unix seconds."""
 
-    fields: Sequence[tuple[Field, str]]
+    terms: Sequence[Term]
     text: str
+    now: float = 0.0
 
     @property
     def needle(self) -> str:
-        """A text that every payload holds that fits: the server looks for that."""
-        runs = [run for _, value in self.fields for run in _PLAIN.findall(value)]
+        """A text that every payload holds that fits: the server looks for that. Empty: there is none."""
+        runs = [run for one in self.terms for value in _in_payload(one) for run in _PLAIN.findall(value)]
         return self.text or max(runs, key=len, default="")
 
-    def fits(self, one: Entry) -> bool:
-        """Whether a job is what the fields say, and holds the text."""
+    def fits(self, one: Entry, where: Whereabouts = NOWHERE) -> bool:
+        """Whether a job is what the terms say, and holds the text."""
         held = not self.text or queues.raw(self.text) in one.payload
-        return held and all(value in _values(one, field) for field, value in self.fields)
+        return held and all(_TESTS[term.name](term, one, where, self.now) for term in self.terms)
 
     def value(self, field: Field) -> str:
-        """What a field has to be; empty: anything."""
-        return next((value for name, value in self.fields if name == field), "")
+        """The one value that a field has to have; empty: any, or one of several."""
+        return next((one.only for one in self.terms if one.name == field and one.only), "")
 
     def having(self, field: Field, value: str) -> str:
         """The words of this filter with another value of a field; an empty one takes the field away."""
-        kept = [(name, known) for name, known in self.fields if name != field]
-        words = [f"{name}:{_quoted(known)}" for name, known in [*kept, *([(field, value)] if value else [])]]
-        return " ".join([*words, *([self.text] if self.text else [])])
+        kept = [one.source for one in self.terms if one.name != field or one.negated]
+        return _said([*kept, *([f"{field}:{quoted(value)}"] if value else [])], self.text)
+
+    def without(self, place: int) -> str:
+        """The words of this filter without the term at a place."""
+        return _said([one.source for at, one in enumerate(self.terms) if at != place], self.text)
+
+    def may_be_in(self, place: str) -> bool:
+        """Whether jobs of a place may fit; ``place`` is a value of ``PLACES``."""
+        return all(_in_place(one, place) for one in self.terms if one.name == "state")
 
     @property
     def words(self) -> str:
         """What it asks for, in a sentence: ``of class shop.charge, with 'refused'``."""
-        said = {"class": "of class", "queue": "in queue", "error": "with error"}
-        parts = [f"{said[field]} {value}" for field, value in self.fields]
+        parts = [_in_words(one) for one in self.terms]
         return ", ".join([*parts, *([f"with {self.text!r}"] if self.text else [])])
 
 
-def entry_filter(text: str) -> EntryFilter:
-    """The filter that somebody wrote. A value with spaces stands in quotes; whatever is no such word is text."""
-    found = list(_WORD.finditer(text))
-    fields = [(one[1], _unquoted(one[2])) for one in found]
-    if not found:
-        return EntryFilter((), text)
-    return EntryFilter(tuple(fields), " ".join(_WORD.sub(" ", text).split()))  # type: ignore[arg-type]
+def entry_filter(text: str, now: float | None = None) -> EntryFilter:
+    """The filter that somebody wrote; ``now``: other than the clock's, in Unix seconds. ArgumentError says what is
+    wrong with it, as ``kernel.terms`` has it."""
+    found, now = terms_of(text, TERMS), time.time() if now is None else now
+    terms = [one._replace(name=_AGREED.get(one.name, one.name)) for one in found.terms]
+    for one in terms:
+        _check(one, now)
+    return EntryFilter(tuple(terms), found.text, now)
 
 
-def _unquoted(value: str) -> str:
+def _check(term: Term, now: float) -> None:
+    """ArgumentError for a value that the term cannot have."""
+    for text in (one.text for one in term.values):
+        if term.name in ("since", "until") and times.said_moment(text, now) is None:
+            raise ArgumentError(f"{term.name}:{visible(text)}: it must be {times.WHEN}")
+        known = PLACES if term.name == "state" else CAUSES if term.name == "cause" else ()
+        if known and text not in known:
+            near = did_you_mean(text, known)
+            raise ArgumentError(f"there is no {term.name} {visible(text)}{near}; there are {', '.join(known)}")
+
+
+def _said(sources: Sequence[str], text: str) -> str:
+    """Terms and a text as one writes them: a text that would be taken for a term stands in quotes."""
     try:
-        return str(json.loads(value)) if value.startswith('"') else value
-    except ValueError:
-        return value
+        plain = not terms_of(text, TERMS).terms
+    except ArgumentError:
+        plain = False
+    return " ".join([*sources, *([text if plain else json.dumps(text, ensure_ascii=False)] if text else [])])
 
 
-def _quoted(value: str) -> str:
-    return value if _BARE.fullmatch(value) else json.dumps(value, ensure_ascii=False)
+def _in_words(term: Term) -> str:
+    turned = "not " if term.negated else ""
+    if term.name not in _SAID:
+        return f"{'without' if term.negated else 'with'} {term.source.removeprefix('-')}"
+    values = [f"{one.text}{'…' if one.begins else ''}" for one in term.values]
+    return f"{turned}{_SAID[term.name]} {' or '.join(values)}"
 
 
-def _values(one: Entry, field: Field) -> tuple[object, ...]:
-    if field == "queue":
-        return (one.queue or DEFAULT_QUEUE,)
-    if field == "error":
-        return (one.error[0] if one.error else None, one.error_group or None)
+def _in_payload(term: Term) -> Sequence[str]:
+    """Texts that stand in each payload that fits a term, as far as JSON writes them in one way."""
+    if term.negated or len(term.values) != 1 or term.name not in _STORED:
+        return ()
+    text, implied = term.values[0].text, _IMPLIED.get(term.name, "")
+    return () if implied.startswith(text) else (text,)
+
+
+def _in_place(term: Term, place: str) -> bool:
+    return any(PLACES[one.text] == place for one in term.values) is not term.negated
+
+
+# ---- what each term asks of an entry
+
+_Test = Callable[[Term, Entry, Whereabouts, float], bool]
+
+
+def _names(one: Entry) -> tuple[object, ...]:
     return (one.name, one.job.get("wrapped"), one.job.get("class"))
+
+
+def _by_group(term: Term, one: Entry) -> bool:
+    return any(one.error_group.startswith(value.text) for value in term.values if value.text) is not term.negated
+
+
+def _pushed(one: Entry) -> float | None:
+    at = one.time("enqueued_at")
+    return one.time("created_at") if at is None else at
+
+
+def _waited(one: Entry, now: float) -> float | None:
+    at = _pushed(one)
+    return None if at is None else now - at
+
+
+def _took(one: Entry, where: Whereabouts) -> float | None:
+    """Seconds that it runs, or that its last failed attempt took."""
+    return where.taken if where.taken is not None else one.failures[-1].took if one.failures else None
+
+
+def _moment(term: Term, one: Entry, now: float) -> bool:
+    """Whether the time of an entry is within: its score in a set, else when it was pushed."""
+    at = one.score if one.score is not None else _pushed(one)
+    limits = [times.said_moment(value.text, now) for value in term.values]
+    within = at is not None and any(
+        one is not None and (at >= one if term.name == "since" else at <= one) for one in limits
+    )
+    return within is not term.negated
+
+
+def _by_argument(term: Term, one: Entry) -> bool:
+    """Whether an argument, as it is shown, is one of the values: ``args.0`` by its place, ``args.shop`` by its name, or
+    by its name in any argument; further words go into it."""
+    args, kwargs = one.arguments
+    first, *path = term.path
+    places: list[Any] = [kwargs.get(first, _NONE)]
+    if term.name == "args" and first.isascii() and first.isdigit():
+        places += args[int(first) : int(first) + 1] if len(first) < 6 else []
+    elif term.name == "args":
+        places += [_step(part, first) for part in args]
+    for step in path:
+        places = [_step(part, step) for part in places]
+    found = any(_is_value(value.text, value.begins, part) for value in term.values for part in places)
+    return found is not term.negated
+
+
+_NONE: Final = object()
+
+
+def _step(part: Any, step: str) -> Any:
+    if isinstance(part, dict):
+        return part.get(step, _NONE)
+    at = int(step) if isinstance(part, list) and step.isascii() and step.isdigit() and len(step) < 6 else -1
+    return part[at] if isinstance(part, list) and 0 <= at < len(part) else _NONE
+
+
+def _is_value(text: str, begins: bool, part: Any) -> bool:
+    """Whether a value of JSON is what somebody wrote: of a text the text, of anything else its JSON."""
+    if part is _NONE:
+        return False
+    if not isinstance(part, str):
+        try:
+            part = jsontext.encode(part).decode("utf-8", "replace")
+        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+            return False
+    return bool(part.startswith(text) if begins else part == text)
+
+
+_TESTS: Final[Mapping[str, _Test]] = {
+    "class": lambda term, one, where, now: term.holds(*_names(one)),
+    "queue": lambda term, one, where, now: term.holds(one.queue or DEFAULT_QUEUE),
+    "error": lambda term, one, where, now: term.holds(one.error[0] if one.error else None, one.error_group or None),
+    "e": lambda term, one, where, now: _by_group(term, one),
+    "tag": lambda term, one, where, now: term.holds(*one.tags),
+    "cause": lambda term, one, where, now: term.holds(one.cause),
+    "jid": lambda term, one, where, now: term.holds(one.jid),
+    "batch": lambda term, one, where, now: term.holds(batch_of(one.job)),
+    "worker": lambda term, one, where, now: _on_worker(term, one, where),
+    "state": lambda term, one, where, now: not where.place or _in_place(term, where.place),
+    "args": lambda term, one, where, now: _by_argument(term, one),
+    "kwargs": lambda term, one, where, now: _by_argument(term, one),
+    "attempt": lambda term, one, where, now: term.within(one.attempts),
+    "took": lambda term, one, where, now: term.within(_took(one, where)),
+    "waited": lambda term, one, where, now: term.within(_waited(one, now)),
+    "size": lambda term, one, where, now: term.within(len(one.payload)),
+    "since": lambda term, one, where, now: _moment(term, one, now),
+    "until": lambda term, one, where, now: _moment(term, one, now),
+}
+
+
+def _on_worker(term: Term, one: Entry, where: Whereabouts) -> bool:
+    """Whether it runs, or failed, in a process whose identity holds one of the values."""
+    known = [where.worker] if where.worker else [attempt.process for attempt in one.failures]
+    return any(value.text in process for value in term.values for process in known) is not term.negated
 
 
 class Facets(NamedTuple):
@@ -105,9 +281,17 @@ def facets(key: str, *, newest_first: bool) -> Procedure[Facets]:
     for page in pages:
         for field, found in (("error", page.errors), ("class", page.classes), ("queue", page.queues)):
             for name, many in found.items():
-                counts[field][_unquoted(f'"{name}"')] += many  # type: ignore[index]
+                counts[field][_read_name(name)] += many  # type: ignore[index]
         looked += page.looked
         if page.looked < queues.SEARCHED:  # the end, or so large jobs that the next stretch does not begin behind them
             break
     ordered = {field: sorted(found.items(), key=lambda one: (-one[1], one[0])) for field, found in counts.items()}
     return Facets(ordered, looked, total)
+
+
+def _read_name(name: str) -> str:
+    """A name that stands in JSON, as a text."""
+    try:
+        return str(json.loads(f'"{name}"'))
+    except ValueError:
+        return f'"{name}"'

@@ -90,8 +90,8 @@ class Wish(msgspec.Struct, frozen=True):
 
     @property
     def asked(self) -> str:
-        """What the text asks for, in words; of a queue or a batch every word is text."""
-        return f"with {self.text!r}" if self.place in ("queues", "batches") else entry_filter(self.text).words
+        """What the text asks for, in words; of a batch every word is text."""
+        return f"with {self.text!r}" if self.place == "batches" else entry_filter(self.text).words
 
 
 class OperationJson(TypedDict):
@@ -284,7 +284,7 @@ def sources(runtime: Runtime, wish: Wish) -> list[Matches]:
         raise ArgumentError(f"{wish.act} needs a time: to, in Unix seconds")
     if wish.place == "queues":
         queue = Queue(runtime, checked_name(wish.name))
-        return [Matches(queue, queue.matching(wish.text, _pushed_before(wish.frozen)))]
+        return [Matches(queue, queue.fitting(entry_filter(wish.text, wish.frozen), _pushed_before(wish.frozen)))]
     if wish.place == "errors":
         found = ((which, jobs_of(runtime, which, wish.name, wish.frozen)) for which in STANDS_IN)
         return [Matches(JobSet(runtime, which), entries) for which, entries in found]
@@ -299,7 +299,7 @@ def _of_batch(entries: Iterable[Entry], batch: str) -> Iterator[Entry]:
 
 
 def _of_set(jobs: JobSet, wish: Wish) -> Iterator[Entry]:
-    for one in jobs.matching(wish.text) if wish.text else jobs.between():
+    for one in jobs.fitting(entry_filter(wish.text, wish.frozen)) if wish.text else jobs.between():
         times_of = [at for name in _SINCE[jobs.which] if (at := one.time(name)) is not None]
         since = times_of[0] if times_of else (one.score or 0.0) if jobs.which == "dead" else 0.0
         if since <= wish.frozen and _has_to_move(one, wish):
@@ -328,7 +328,7 @@ def to_spread(runtime: Runtime, place: Place, text: str, frozen: float, over: fl
     if place != "retries" and place != "scheduled":
         raise ArgumentError(f"jobs of {place} have no time: nothing is to be spread")
     jobs = JobSet(runtime, place)
-    since = peak_of(jobs.matching(text) if text else jobs.between(), frozen, COUNTED)
+    since = peak_of(jobs.fitting(entry_filter(text, frozen)) if text else jobs.between(), frozen, COUNTED)
     return Wish("spread", place, text, frozen, "", since, over=over)
 
 

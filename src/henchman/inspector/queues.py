@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple, TypedDict
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ServerError
 from henchman.inspector.base import Entry, Inspector, checked_name, checked_page, checked_text, latency_of
+from henchman.inspector.filters import EntryFilter, Whereabouts, entry_filter
 from henchman.inspector.pauses import PauseJson, pause_queue
 from henchman.inspector.processes import list_processes, living
 from henchman.inspector.tenants import TenantList, tenants_of
@@ -40,6 +41,8 @@ __all__ = [
 
 PAGE = 100
 _NEXT, _PAGE = 10_000, 500  # payloads that a search among the next ones looks at, and those of one of its looks
+_OPENED = 2000  # that it looks at where each is sent and opened here
+_QUEUED = Whereabouts("queued")
 _AT_ONCE = 500  # queues looked at in one call
 _OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped; fewer of large ones
 MOST_WEIGHTS: Final = 1000  # tenants of a queue that have a weight: every fetch reads them
@@ -195,18 +198,18 @@ class Queue(Inspector):
         """The same for ``async for``."""
         return aiter(self._items(self._everything))
 
-    def matching(self, text: str = "", fits: Callable[[Entry], bool] = bool) -> Iterator[Entry]:
-        """Every payload that is there now, holds ``text`` and ``fits``, the newest first, read in pages."""
-        return filter(fits, iter(self._items(lambda: self._everything(queues.raw(text)))))
+    def fitting(self, wanted: EntryFilter, fits: Callable[[Entry], bool] = bool) -> Iterator[Entry]:
+        """Every payload that is there now, fits the filter and ``fits``, the newest first, read in pages."""
+        found = iter(self._items(lambda: self._everything(queues.raw(wanted.needle))))
+        return (one for one in found if wanted.fits(one, _QUEUED) and fits(one))
 
     @now
     def next_holding(self, text: str, most: int) -> Procedure[QueueSearch]:
-        """At most ``most`` of the next ten thousand payloads that hold ``text``, the next to run first. The server
-        compares."""
-        key = self._keys.queue(self.name)
-        asked = (
-            queues.list_page(key, -1 - first, _PAGE, leftwards=True, text=text) for first in range(0, _NEXT, _PAGE)
-        )
+        """At most ``most`` of the next ten thousand payloads that hold ``text``, as ``matching`` of a set has it, the
+        next to run first. The server compares; of the next two thousand, where it has no text to look for."""
+        key, wanted = self._keys.queue(self.name), entry_filter(checked_text("next_holding", text))
+        starts = range(0, _NEXT if wanted.needle else _OPENED, _PAGE)
+        asked = (queues.list_page(key, -1 - first, _PAGE, leftwards=True, text=wanted.needle) for first in starts)
         pages: list[queues.ListPage] = yield from side_by_side(*map(ask, asked))
         found = [
             (page.size - place, Entry(one, mask=self._mask))
@@ -214,7 +217,8 @@ class Queue(Inspector):
             if page.looked
             for place, one in page.found
         ]
-        return QueueSearch(found[:most], sum(page.looked for page in pages))
+        fitting = [one for one in found if wanted.fits(one[1], _QUEUED)]
+        return QueueSearch(fitting[:most], sum(page.looked for page in pages))
 
     @now
     def find(self, jid: str) -> Procedure[Entry | None]:

@@ -26,7 +26,7 @@ from henchman.inspector.base import (
     seconds,
     text_of,
 )
-from henchman.inspector.filters import DEFAULT_QUEUE, entry_filter
+from henchman.inspector.filters import DEFAULT_QUEUE, EntryFilter, Whereabouts, entry_filter
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described
 from henchman.store import jobs, leases, queues
@@ -50,6 +50,7 @@ T = TypeVar("T")
 
 PAGE = 100
 _SLICES = 20  # stretches of a thousand entries that one search of people looks at
+_OPENED = 3  # of them, where each entry is sent and opened here: no text is asked for that the server can look for
 
 
 class Acted(NamedTuple):
@@ -144,11 +145,15 @@ class JobSet(Inspector):
         )
 
     def matching(self, text: str) -> Items[Entry]:
-        """Every entry whose stored text holds ``text``, in the order of the set; the server compares. Words such as
-        ``class:shop.charge``, ``queue:pay`` and ``error:Timeout`` in it ask for jobs that are just that. For both kinds
-        of ``for``."""
-        wanted = entry_filter(checked_text("matching", text, "which the payload holds"))
-        return self._items(lambda: self._search(wanted.needle, wanted.fits))
+        """Every entry whose stored text holds ``text``, in the order of the set; the server compares. Terms in it such
+        as ``class:shop.charge``, ``-queue:pay``, ``args.0:42`` or ``took:>30s`` ask for jobs that are just that. For
+        both kinds of ``for``. ArgumentError for a term that makes no sense."""
+        return self.fitting(entry_filter(checked_text("matching", text, "which the payload holds")))
+
+    def fitting(self, wanted: EntryFilter) -> Items[Entry]:
+        """``matching``, of a filter that was read before."""
+        where = Whereabouts(self.which)
+        return self._items(lambda: self._search(wanted.needle, lambda one: wanted.fits(one, where)))
 
     @now
     def find(self, jid: str) -> Procedure[Entry | None]:
@@ -401,6 +406,7 @@ def search_set(
     """The entries that fit ``text``, as ``matching`` has it, among ``slices`` thousand from place ``after`` on, or
     among the first thousand of them when ``enough`` do: two round trips at most, however many there are."""
     key, found, place, wanted = key_of_set(keys, which), list[Entry](), after, entry_filter(text)
+    where, slices = Whereabouts(which), slices if wanted.needle else min(slices, _OPENED)
     for many in (1, slices - 1):
         starts = range(place, place + many * queues.SEARCHED, queues.SEARCHED)
         calls = [
@@ -410,7 +416,7 @@ def search_set(
         size, *stretches = yield from side_by_side(ask(queues.set_size(key)), *map(ask, calls))
         for stretch in stretches:
             held = (Entry(one.payload, one.score, mask) for one in stretch.holding(wanted.needle))
-            found += filter(wanted.fits, held)
+            found += (one for one in held if wanted.fits(one, where))
             place += stretch.looked
             if not stretch.more:
                 return Found(found, place - after, None, size)

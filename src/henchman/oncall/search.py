@@ -13,7 +13,7 @@ from henchman.errors import ArgumentError, HistoryError, ServerAway, ServerError
 from henchman.history.records import Search, parse_search
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.errors import Narrowed, errors
-from henchman.inspector.filters import EntryFilter, entry_filter
+from henchman.inspector.filters import EntryFilter, Whereabouts, entry_filter
 from henchman.inspector.jobs import find_job
 from henchman.inspector.ordered_id import id_of
 from henchman.inspector.processes import running_in
@@ -34,6 +34,8 @@ __all__ = ["LOOKED", "SHOWN", "Everywhere", "FoundIn", "Hit", "queued_jobs", "se
 SHOWN: Final = 8  #: finds of one place that are shown
 LOOKED: Final = 3000  #: jobs of each set that one look goes through; of the queues together ``_QUEUED``
 _QUEUED: Final = 2000
+_SETS: Final[tuple[SetName, ...]] = ("retries", "scheduled", "dead")
+_OPENED: Final = 100  # of them in one look, where there is no text that the server can look for
 _PROCESSES: Final = 2000  # that are asked what they run
 _SCOPES, _LIMITS, _ORDERED = 100, 50, 20  # in which a key, a value, an id is looked up
 _CRONS: Final = 25  # on a page of theirs
@@ -108,13 +110,14 @@ def search_everywhere(runtime: Runtime, text: str, most: int = LOOKED) -> Everyw
     queues, that are looked at. Three round trips beside the look into history."""
     keys, mask, slices = runtime.keys, runtime.registry.mask, max(-(-most // queues.SEARCHED), 2)
     wanted = entry_filter(text)
-    looks = [_in_set(keys, which, text, slices, mask) for which in ("retries", "scheduled", "dead")]
-    named = () if wanted.fields else (_queues, _batches, _ordered, _keys, _limits, _crons, _processes, _classes, _views)
+    looks = {which: _in_set(keys, which, text, slices, mask) for which in _SETS}
+    queued = queued_jobs(keys, text, 0, mask, most=max(_QUEUED, most if most > LOOKED else 0))
+    named = () if wanted.terms else (_queues, _batches, _ordered, _keys, _limits, _crons, _processes, _classes, _views)
     parts = [
         _alone("Job by its id", _job(keys, text, mask)),
-        _alone("Running", _running(keys, wanted, mask)),
-        *map(_alone, ("Retries", "Scheduled", "Dead"), looks),
-        _alone("Waiting in queues", queued_jobs(keys, text, 0, mask, most=max(_QUEUED, most if most > LOOKED else 0))),
+        *([_alone("Running", _running(keys, wanted, mask))] if wanted.may_be_in("running") else []),
+        *(_alone(which.capitalize(), look) for which, look in looks.items() if wanted.may_be_in(which)),
+        *([_alone("Waiting in queues", queued)] if wanted.may_be_in("queued") else []),
         _alone("Errors", _errors(keys, wanted)),
         *(_alone(one.__name__[1:].capitalize(), one(keys, text)) for one in named),
     ]
@@ -159,11 +162,12 @@ def _running(keys: Keys, wanted: EntryFilter, mask: Mask | None) -> Procedure[Fo
     found = dict[str, Hit]()
     for one in (one for page in pages for one in page.found):
         if one.list:
-            entry, queue = Entry(one.entry, mask=mask), keys.queue_of_flight(one.list)
+            entry, queue, taken = Entry(one.entry, mask=mask), keys.queue_of_flight(one.list), None
         else:
             [work] = running_in([leases.Record(one.identity, {}, {"": one.entry})], mask)
             entry, queue = work.entry, work.queue
-        if wanted.fits(entry):
+            taken = None if work.run_at is None else wanted.now - work.run_at
+        if wanted.fits(entry, Whereabouts("running", one.identity, taken)):
             found.setdefault(entry.jid, _hit(entry, f"of queue {queue}, on {one.identity}"))
     cut = pages[-1].more or any(page.cut for page in pages)
     hits = list(found.values())
@@ -198,6 +202,8 @@ def queued_jobs(
     """Jobs that wait in queues: of all queues, one behind the other, ``most`` from the place ``first`` on, ``step`` by
     step until ``enough`` fit; ``told`` of them are, and where there are others the next look begins there again."""
     wanted = entry_filter(text)
+    if not wanted.needle:  # each is sent and opened here, a hundred a look at most
+        step, most = min(step, _OPENED), min(most, 10 * _OPENED)
     starts = range(first, first + most, step)
     pages: list[queues.QueuesStretch] = yield from side_by_side(
         *(ask(queues.queues_page(keys, wanted.needle, one, step)) for one in starts)
@@ -209,7 +215,7 @@ def queued_jobs(
         hits += [
             _hit(entry, f"in queue {one.queue}", queue=one.queue, place=one.size - one.place)
             for entry, one in found
-            if wanted.fits(entry)
+            if wanted.fits(entry, Whereabouts("queued"))
         ]
         if page.looked < step or len(hits) >= enough:  # they are large, or it is the end
             break
@@ -223,7 +229,7 @@ def queued_jobs(
 def _errors(keys: Keys, wanted: EntryFilter) -> Procedure[FoundIn]:
     text = wanted.value("error") or wanted.text
     found = yield from errors(keys, Narrowed(wanted.value("class"), wanted.value("queue"), text=text))
-    fits = found.groups if text or wanted.fields else []
+    fits = found.groups if text or wanted.value("class") or wanted.value("queue") else []
     hits = [
         Hit(
             shorten(f"{one.error}: {one.message}" if one.message else one.error, 160),

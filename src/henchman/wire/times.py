@@ -7,13 +7,15 @@ writes one of a thousand with a digit more, and Sidekiq finds some entries by th
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Literal
+import re
+from typing import Any, Final, Literal
 
 from henchman.errors import ArgumentError
 from henchman.kernel.text import as_shown
 from henchman.wire import jsontext
 
-__all__ = ["Form", "answered_seconds", "day", "first_of_day", "iso", "read", "rounded", "seconds_of", "write"]
+__all__ = ["Form", "answered_seconds", "day", "first_of_day", "iso", "read", "rounded"]
+__all__ += ["WHEN", "said_moment", "seconds_of", "write"]
 
 Form = Literal["seconds", "ms"]
 
@@ -21,6 +23,10 @@ _MS_FROM = 100_000_000_000
 """From here on an integer is milliseconds: as seconds it is the year 5138, as milliseconds March 1973."""
 
 _LATEST = 1e11  # seconds
+_AWAY: Final = re.compile(r"([-+]?)([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])")
+_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+#: the forms that ``said_moment`` reads, for people
+WHEN: Final = "a time ago such as 90s, 30m, 2h, 5d, 1w, or a moment such as 2026-11-21 or 2026-11-21T09:30 (UTC)"
 
 
 def read(value: Any) -> float | None:
@@ -74,6 +80,13 @@ def first_of_day(day: str) -> float:
         return dt.datetime.strptime(day, "%Y-%m-%d").replace(tzinfo=dt.UTC).timestamp()
     except ValueError:
         raise ArgumentError(f"{as_shown(day, 40)} is no day: write it as in 2026-11-21") from None
+
+
+def said_moment(text: str, now: float) -> float | None:
+    """The Unix time that somebody wrote: a time ago (``2h``, ``-2h``), ahead (``+2h``), or a moment; None: none."""
+    if away := _AWAY.fullmatch(text):
+        return now + float(away[2]) * _UNITS[away[3]] * (1 if away[1] == "+" else -1)
+    return read(text) if re.match(r"\d{4}-", text) else None
 
 
 def seconds_of(moment: dt.datetime) -> float:

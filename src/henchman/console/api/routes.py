@@ -272,7 +272,10 @@ class JsonApi:
         if not text:
             some, total = self._run(look_at_set(self._keys, which, ask.first, ask.limit, self._mask))
             return ask.listed([answers.job(one) for one in some], total)
-        found = self._run(search_set(self._keys, which, text, ask.first, ask.limit, self._mask))
+        try:
+            found = self._run(search_set(self._keys, which, text, ask.first, ask.limit, self._mask))
+        except ArgumentError as error:
+            raise Wrong(str(error)) from None
         some, after = found.entries[: ask.limit], found.after
         if len(found.entries) > ask.limit:  # the next page begins behind the last that is told
             [rank] = self._run(ask_one(set_ranks(key, [some[-1].payload], newest_first=which == "dead")))

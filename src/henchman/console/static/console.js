@@ -477,6 +477,12 @@ addEventListener("keydown", (event) => {
   if (act) { event.preventDefault(); act(); }
 });
 
+/** Offers the known terms behind what stands in a search already. */
+function complete(input) {
+  const before = input.value.slice(0, input.value.lastIndexOf(" ") + 1);
+  for (const one of input.list.options) one.value = before + (one.dataset.term ??= one.value);
+}
+
 // ---- the beginning
 
 body.dataset.script = "";
@@ -492,6 +498,7 @@ for (const [id, act] of [["zone", turnZone], ["theme", turnTheme], ["keys", KEYS
 document.querySelector("#news button")?.addEventListener("click", showNews);
 nameZone();
 drawTimes();
+document.addEventListener("input", event => { if (event.target.list?.id === "terms") complete(event.target); });
 const field = document.querySelector("#palette input");
 field?.addEventListener("input", () => offer(field.value));
 field?.addEventListener("keydown", inPalette);

@@ -4,7 +4,7 @@
 -- returns {more, cut, identity, list, entry, …}: what holds the text with the processes that joined, from the place first on,
 --   most of them; with first 0 also with those that only have a record, at most four times as many. list is "" for what a process
 --   shows that it runs, else the name of its in-flight list; more is 1 when others joined, cut is 1 when the look ended
---   early: after 16 MB, or of those that only have a record. What a process runs stands under home, its identity and run_now or run_then, the names of its
+--   early: after 16 MB, after a hundred finds, or of those that only have a record. What a process runs stands under home, its identity and run_now or run_then, the names of its
 --   in-flight lists under flights and its identity; those that begin with held belong to ordered queues. What it shows
 --   is read only where its lists show the text, or cannot tell: it has none, or one is too long. A key that holds
 --   something else shows nothing.
@@ -23,6 +23,8 @@ local function look(identity, list, entries)
       shows = true
       if #found < 3 * MOST_FOUND then
         found[#found + 1], found[#found + 2], found[#found + 3] = identity, list, one
+      else
+        cut = 1
       end
     end
   end
