@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
 import time
@@ -177,24 +178,20 @@ def test_a_slip_can_be_searched_for_as_text() -> None:
 
 def test_every_term_is_tried_here() -> None:
     tried = {one.name for text in FOUND for one in entry_filter(text, NOW).terms}
-    assert tried == {entry_filter(f"{one}:{_any(one)}", NOW).terms[0].name for one in TERMS}
+    assert tried == {entry_filter(_any(one), NOW).terms[0].name for one in TERMS}
 
 
 def _any(term: str) -> str:
-    known = {"state": "dead", "status": "dead", "cause": "timeout", "args": "0:1", "kwargs": "x:1"}
-    if term in ("args", "kwargs"):
-        return known[term]
-    kind = TERMS[term]
-    return known.get(term, {"text": "a", "number": "3", "seconds": ">3s", "bytes": ">3", "moment": "2h"}.get(kind, "a"))
+    known = {"state": "dead", "status": "dead", "cause": "timeout"}
+    by_kind = {"text": "a", "path": "1", "number": "3", "seconds": ">3s", "bytes": ">3", "moment": "2h"}
+    return f"{term}{'.0' if TERMS[term] == 'path' else ''}:{known.get(term, by_kind[TERMS[term]])}"
 
 
 def test_wild_searches_end_soon() -> None:
     for text in ("a:" * 900, "class:" + "a," * 900, 'class:"' + "\\" * 1900, "-" * 1900, "args" + ".a" * 900 + ":1"):
         began = time.perf_counter()
-        try:
+        with contextlib.suppress(ArgumentError):
             entry_filter(text)
-        except ArgumentError as error:
-            assert str(error)
         assert time.perf_counter() - began < 1
 
 
@@ -246,7 +243,8 @@ def test_a_slip_is_told_below_the_field_and_nothing_is_done(app: App, redis: Red
     assert shown.status == 200
     assert 'aria-describedby="problem"' in shown.text
     assert "did you mean class:?" in shown.words
-    assert "/do/" not in " ".join(shown.links), "no act on what was not understood"
+    assert not [link for link in shown.links if link.endswith("-found")], "no act on what was not understood"
+    assert "What the search finds" not in shown.words
     assert browser.get("/dead/jobs.csv?q=clas%3Async").status == 404
     told = browser.get("/api/v1/dead?q=clas%3Async")
     assert (told.status, "did you mean class:?" in told.text) == (400, True)

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.chart import chart, due_chart, rate, spark
+from henchman.console.narrowing import LONGEST_SEARCH, facet_rows, term_links
 from henchman.console.render import Links
 from henchman.console.snapshot import Snapshot
 from henchman.cron.registry import missed_ticks
@@ -22,7 +23,7 @@ from henchman.inspector.audit import AuditEntry, audited
 from henchman.inspector.base import FURTHEST, Entry, checked_name
 from henchman.inspector.doctor import examine
 from henchman.inspector.due import due_times, span_of
-from henchman.inspector.filters import FIELDS, EntryFilter, Facets, entry_filter, facets
+from henchman.inspector.filters import EntryFilter, Facets, entry_filter, facets
 from henchman.inspector.flow import flow_of
 from henchman.inspector.ordered import OrderedQueues
 from henchman.inspector.processes import Fleet, Work, look_at_fleet
@@ -30,7 +31,6 @@ from henchman.inspector.queue_page import look_at_queue
 from henchman.inspector.queues import Queues, QueueState, look_at_queues
 from henchman.inspector.search import Hint
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
-from henchman.kernel.terms import quoted
 from henchman.oncall.deeds import Missing
 from henchman.oncall.findings import LOST, weighed
 from henchman.oncall.views import VIEWED
@@ -60,8 +60,6 @@ _JOBS: Final = 30  # of a page with acts and an error in each row
 _CRONS: Final = 25
 _AHEAD: Final = 10  # times of a cron
 MOST_ROWS: Final = 100
-LONGEST_SEARCH: Final = 200  # characters
-_VALUES: Final = 6  # of a facet
 _PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
 _WORK: Final = 25  # running jobs there
 _ORDERS: Final = {"": "longest first", "usual": "farthest beyond usual"}  # of running jobs
@@ -345,8 +343,8 @@ class Screens:
         counted = self._facets[which].get() if rows.total or query.search else None
         facts: dict[str, Any] = {"which": which, "title": title, "empty": empty, "rows": rows, "verbs": _VERBS[which]}
         facts |= {"due": due and due_chart(due), "by": span}
-        facts |= {"counted": counted, "facets": _facet_rows(counted, wanted) if counted else []}
-        facts |= {"problem": problem, "terms": _term_links(wanted)}
+        facts |= {"counted": counted, "facets": facet_rows(counted, wanted) if counted else []}
+        facts |= {"problem": problem, "terms": term_links(wanted)}
         return Screen("set.html", facts | {"kept": (config.dead_max, config.dead_timeout) if which == "dead" else None})
 
     def _count(self, which: SetName) -> Facets:
@@ -429,57 +427,6 @@ def how_far(runtime: Runtime, jids: Sequence[str]) -> Mapping[str, Event]:
     except HistoryError:
         return {}
     return found
-
-
-class FacetLink(NamedTuple):
-    """A value of a facet: how many have it, the search that has it as a filter (or has it no more, where it
-    ``is_set``); ``term``: as it is written."""
-
-    value: str
-    many: int
-    search: str
-    is_set: bool
-    term: str
-
-
-class FacetRow(NamedTuple):
-    """The values of one field, most first; ``more`` of them are not shown."""
-
-    title: str
-    values: Sequence[FacetLink]
-    more: int
-
-
-def _term_links(wanted: EntryFilter) -> list[tuple[str, str]]:
-    """Each term that no count of a facet stands for, and the search without it."""
-    shown = [wanted.value(field) for field in FIELDS]
-    return [
-        (one.source, wanted.without(place))
-        for place, one in enumerate(wanted.terms)
-        if one.name not in FIELDS or one.only not in shown or not one.only
-    ]
-
-
-def _facet_rows(found: Facets, wanted: EntryFilter) -> list[FacetRow]:
-    rows = []
-    for field in FIELDS:
-        counts, now = dict(found.counts[field]), wanted.value(field)
-        shown = list(counts)[:_VALUES]
-        shown = [*([now] if now and now not in shown else []), *shown]
-        links = [
-            FacetLink(
-                value,
-                counts.get(value, 0),
-                wanted.having(field, "" if value == now else value),
-                value == now,
-                f"{field}:{quoted(value)}",
-            )
-            for value in shown
-        ]
-        values = [one for one in links if len(one.search) <= LONGEST_SEARCH]
-        if values:
-            rows.append(FacetRow(f"By {field}", values, len(counts) - sum(one.value in counts for one in values)))
-    return rows
 
 
 class Recent(NamedTuple):

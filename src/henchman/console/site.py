@@ -298,7 +298,7 @@ class Console:
             if request.method == "POST" and parts in (["acts"], ["plans"]):
                 return await self._answer_wish(request, links, visitor, parts[0])
             raise Denied(405, "what is read is read with GET; acts are done with POST to acts")
-        except Wrong as error:
+        except (Wrong, ArgumentError) as error:  # a search that makes no sense is one of these
             return problem(400, str(error))
         except (Denied, Unwanted, Missing) as error:
             return problem(_status(error), str(error))

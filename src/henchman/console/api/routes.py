@@ -272,10 +272,7 @@ class JsonApi:
         if not text:
             some, total = self._run(look_at_set(self._keys, which, ask.first, ask.limit, self._mask))
             return ask.listed([answers.job(one) for one in some], total)
-        try:
-            found = self._run(search_set(self._keys, which, text, ask.first, ask.limit, self._mask))
-        except ArgumentError as error:
-            raise Wrong(str(error)) from None
+        found = self._run(search_set(self._keys, which, text, ask.first, ask.limit, self._mask))
         some, after = found.entries[: ask.limit], found.after
         if len(found.entries) > ask.limit:  # the next page begins behind the last that is told
             [rank] = self._run(ask_one(set_ranks(key, [some[-1].payload], newest_first=which == "dead")))
@@ -425,10 +422,7 @@ class JsonApi:
     def _recorded(self, words: Sequence[str], ask: Ask) -> dict[str, Any]:
         if off := self._runtime.config.why_history_is_off():
             raise Missing(off)
-        try:
-            search = parse_search(words)
-        except ArgumentError as error:
-            raise Wrong(str(error)) from None
+        search = parse_search(words)
         found = self._runtime.open_history().reading.find(search, after=ask.first or None, limit=ask.limit)
         return {"items": [answers.event(one) for one in found.events], "next": ask.following(found.after)}
 

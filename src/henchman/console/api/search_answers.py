@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, TypedDict
 
-from henchman.errors import ArgumentError
 from henchman.oncall.search import search_everywhere
 
 __all__ = ["SearchJson", "search"]
@@ -48,9 +47,6 @@ def search(api: Any, ask: Any) -> dict[str, Any]:
     text = ask.word("q").strip()
     if not text:
         return {"items": [], "exact": None}
-    try:
-        found = search_everywhere(api._runtime, text)
-    except ArgumentError as error:
-        raise Wrong(str(error)) from None
+    found = search_everywhere(api._runtime, text)
     exact = found.exact.to_json() if found.exact else None
     return {"items": [one.to_json() for one in found.places], "exact": exact}
