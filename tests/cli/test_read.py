@@ -108,7 +108,7 @@ def test_lists_are_cut_and_say_so(store: Store) -> None:
     assert shown.index(f"{119:024}") < shown.index(f"{100:024}")
     assert len(run("dead list -n 120", store).stdout.splitlines()) == 122
     assert f"{77:024}" in run("dead list --match", store, f"{77:024}").stdout
-    assert "No dead jobs hold that text; there are 120." in run("dead list --match *", store).stdout
+    assert "No dead jobs fit that; there are 120." in run("dead list --match *", store).stdout
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from redis import Redis
 from henchman import App
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry
-from henchman.inspector.filters import TERMS, EntryFilter, Whereabouts, entry_filter
+from henchman.inspector.filters import TERMS, EntryFilter, FoundAt, entry_filter
 from henchman.store.call import command
 from henchman.wire.payload import encode
 from support.browsing import Browser
@@ -109,7 +109,7 @@ def _alone() -> Iterator[None]:
 def fits(text: str, job: dict[str, Any] = JOB, **where: Any) -> bool:
     wanted = entry_filter(text, NOW)
     entry = Entry(encode(job))
-    found = wanted.fits(entry, Whereabouts(**{"place": "dead"} | where))
+    found = wanted.fits(entry, FoundAt(**{"place": "dead"} | where))
     if found:
         assert wanted.needle.encode() in entry.payload, "the server would not have given it"
     return found
@@ -138,6 +138,43 @@ def test_what_is_not_in_the_payload() -> None:
     assert fits("cause:error", {**plain, "error_class": "E"}), "what failed for no other reason"
     masked = Entry(encode(JOB), mask=lambda name, args, kwargs: (["***"] * len(args), dict.fromkeys(kwargs, "***")))
     assert not entry_filter("args.0:42", NOW).fits(masked), "a secret is not told by what finds it"
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("ada@x.de", False),
+        ("42", False),
+        (str(2**63), False),
+        ("north", False),
+        ("refused", True),
+        ("shop.charge", True),
+    ],
+)
+def test_a_secret_is_not_found_by_its_text(text: str, found: bool) -> None:
+    job = {name: value for name, value in JOB.items() if name not in ("error_attempts", "created_at", "enqueued_at")}
+    wanted, hidden = entry_filter(text, NOW), {**job, "hm": {"secret": [0, -1, "email", "shop"]}}
+    assert wanted.fits(Entry(encode(job)))
+    assert wanted.fits(Entry(encode(hidden))) is found
+    masked = Entry(encode(job), mask=lambda name, args, kwargs: (["***"] * len(args), dict.fromkeys(kwargs, "***")))
+    assert wanted.fits(masked) is found
+
+
+def test_a_secret_is_found_on_no_page(app: App) -> None:
+    @app.job(name="pay", secret=("card",))
+    def pay(user: str, card: str) -> None: ...
+
+    pay.enqueue("ada", "4111-1111")
+    put(app, "dead", 1, **{"class": "pay", "args": ["ada", "4111-1111"]})
+    browser = Browser(app.console())
+    for page in ("/dead", "/queues/default"):
+        assert "ada" in browser.get(f"{page}?q=ada").words
+        assert "/jobs/" not in " ".join(browser.get(f"{page}?q=4111").links)
+    assert browser.get("/dead/jobs.csv?q=4111").text.count("\n") == 1, "the head alone"
+    told = json.loads(browser.get("/api/v1/search?q=4111").text)
+    assert [one for one in told["items"] if one["items"]] == []
+    assert len([one for one in json.loads(browser.get("/api/v1/search?q=ada").text)["items"] if one["items"]]) == 2
+    assert list(app.dead.matching("4111")) == []
 
 
 @pytest.mark.parametrize(

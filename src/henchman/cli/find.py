@@ -31,8 +31,9 @@ def find(session: Session, words: tuple[str, ...], most: int, as_json: bool) -> 
     """Look for TEXT everywhere: ids, names, arguments, errors. Exit status 1: nothing was found.
 
     Running jobs, retries, scheduled, dead, queues, errors, batches, ordered ids, keys, limits, crons, processes,
-    classes, saved views and history are looked through; each place says how much of it was. `class:NAME`,
-    `queue:NAME` and `error:NAME` narrow it as on the pages of the console.
+    classes, saved views and history are looked through; each place says how much of it was. Terms narrow it
+    as on the pages of the console: `class:shop.*`, `args.0:42`, `took:>30s`, `state:dead`, `--` before one like
+    `-queue:low`.
     """
     text = " ".join(words).strip()
     if not text:

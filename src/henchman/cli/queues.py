@@ -46,6 +46,7 @@ from henchman.store.fair import line_name
 __all__ = ["dead", "queue_rows", "queue_table", "queues", "retries", "scheduled"]
 
 SHOWN, JOBS_SHOWN = 100, 50
+_TERMS = "terms such as class:shop.*, -queue:low, args.0:42 or since:2h, and text of the payload."
 
 
 # ---- queues
@@ -230,7 +231,7 @@ def _set_group(which: SetName) -> click.Group:
     @click.option(
         "--match",
         metavar="TEXT",
-        help="Only those whose stored text holds TEXT, or class:NAME, queue:NAME, error:NAME.",
+        help=f"Only those that fit: {_TERMS}",
     )
     @as_json
     def listing(session: Session, most: int, match: str | None, as_json: bool) -> None:
@@ -256,9 +257,7 @@ def _set_verb(parent: click.Group, which: SetName, name: str, verb: Verb, some: 
     @command(parent, name, f"{verb.help} Name them by id, or say --all or --match.")
     @click.argument("jid", nargs=-1)
     @click.option("--all", "everything", is_flag=True, help=verb.all)
-    @click.option(
-        "--match", metavar="TEXT", help="Those whose stored text holds TEXT, or class:NAME, queue:NAME, error:NAME."
-    )
+    @click.option("--match", metavar="TEXT", help=f"Those that fit: {_TERMS}")
     @click.option("-y", "--yes", is_flag=True, help="Do not ask before many are deleted.")
     def act(session: Session, jid: tuple[str, ...], everything: bool, match: str | None, yes: bool) -> None:
         if (bool(jid), everything, match is not None).count(True) != 1:
@@ -270,7 +269,7 @@ def _set_verb(parent: click.Group, which: SetName, name: str, verb: Verb, some: 
             _named(held, verb, some, jid)
         else:
             if verb.lost:
-                confirmed(f"Delete the {KINDS[which].many} that hold {visible(match)!r}, for good?", yes=yes)
+                confirmed(f"Delete the {KINDS[which].many} that fit {visible(match)!r}, for good?", yes=yes)
             tell(KINDS[which], verb.done, some(held, held.matching(match)))
 
 
@@ -317,7 +316,7 @@ def _list(held: JobSet, most: int, match: str | None, *, as_json: bool) -> None:
     if not len(shown):
         lines = [f"No {kind.many}. {kind.empty}"]
         if total and match:
-            lines = [f"No {kind.many} hold that text; there are {total:,}."]
+            lines = [f"No {kind.many} fit that; there are {total:,}."]
     elif match is not None:
         lines.append(f"{len(shown):,} shown; there are {total:,} {kind.many}")
     elif len(shown) < total:

@@ -131,6 +131,20 @@ class Entry:
         """``args`` and ``kwargs``, secret values masked."""
         return shown_arguments(self.job, self._mask)
 
+    def holds(self, text: str) -> bool:
+        """Whether the payload holds a text where people see it: what stands in secret arguments alone is not found."""
+        return raw(text) in self.payload and raw(text) in self._seen
+
+    @cached_property
+    def _seen(self) -> bytes:
+        """The payload with its arguments as they are shown."""
+        shown = dict(zip(("args", "kwargs"), self.arguments, strict=True))
+        shown = {field: value for field, value in shown.items() if value != self.job.get(field, value)}
+        try:
+            return jsontext.dumps({**self.job, **shown}) if shown else self.payload
+        except (jsontext.EncodeError, RecursionError):
+            return b""
+
     def call_text(self, most: int = 200) -> str:
         """The job as a call, ``mail.send(42, "de")``; the beginning of the text when it is no JSON object."""
         return f"{self.name}({argument_text(*self.arguments, most)})" if self.job else self.name

@@ -23,7 +23,7 @@ from henchman.work.effects import batch_of
 from henchman.work.outcome import CAUSES
 
 __all__ = ["COUNTED", "DEFAULT_QUEUE", "FIELDS", "NOWHERE", "PLACES", "TERMS", "EntryFilter", "Facets", "Field"]
-__all__ += ["Whereabouts", "entry_filter", "facets"]
+__all__ += ["FoundAt", "entry_filter", "facets"]
 
 DEFAULT_QUEUE: Final = "default"  #: where Sidekiq sends a payload that names no queue
 Field = Literal["class", "queue", "error"]
@@ -54,7 +54,7 @@ _IMPLIED: Final = {"queue": DEFAULT_QUEUE, "cause": "error"}  # what a payload n
 _AGREED: Final = {"after": "since", "before": "until", "status": "state", "task": "batch", "attempts": "attempt"}
 
 
-class Whereabouts(NamedTuple):
+class FoundAt(NamedTuple):
     """What an entry itself does not tell: where it is, one of ``PLACES``, in which process it runs, and for how many
     seconds."""
 
@@ -63,7 +63,7 @@ class Whereabouts(NamedTuple):
     taken: float | None = None
 
 
-NOWHERE: Final = Whereabouts()
+NOWHERE: Final = FoundAt()
 
 
 class EntryFilter(NamedTuple):
@@ -80,10 +80,11 @@ class EntryFilter(NamedTuple):
         runs = [run for one in self.terms for value in _in_payload(one) for run in _PLAIN.findall(value)]
         return self.text or max(runs, key=len, default="")
 
-    def fits(self, one: Entry, where: Whereabouts = NOWHERE) -> bool:
+    def fits(self, one: Entry, where: FoundAt = NOWHERE) -> bool:
         """Whether a job is what the terms say, and holds the text."""
-        held = not self.text or queues.raw(self.text) in one.payload
-        return held and all(_TESTS[term.name](term, one, where, self.now) for term in self.terms)
+        return (not self.text or one.holds(self.text)) and all(
+            _TESTS[term.name](term, one, where, self.now) for term in self.terms
+        )
 
     def value(self, field: Field) -> str:
         """The one value that a field has to have; empty: any, or one of several."""
@@ -161,7 +162,7 @@ def _in_place(term: Term, place: str) -> bool:
 
 # ---- what each term asks of an entry
 
-_Test = Callable[[Term, Entry, Whereabouts, float], bool]
+_Test = Callable[[Term, Entry, FoundAt, float], bool]
 
 
 def _names(one: Entry) -> tuple[object, ...]:
@@ -182,7 +183,7 @@ def _waited(one: Entry, now: float) -> float | None:
     return None if at is None else now - at
 
 
-def _took(one: Entry, where: Whereabouts) -> float | None:
+def _took(one: Entry, where: FoundAt) -> float | None:
     """Seconds that it runs, or that its last failed attempt took."""
     return where.taken if where.taken is not None else one.failures[-1].took if one.failures else None
 
@@ -257,7 +258,7 @@ _TESTS: Final[Mapping[str, _Test]] = {
 }
 
 
-def _on_worker(term: Term, one: Entry, where: Whereabouts) -> bool:
+def _on_worker(term: Term, one: Entry, where: FoundAt) -> bool:
     """Whether it runs, or failed, in a process whose identity holds one of the values."""
     known = [where.worker] if where.worker else [attempt.process for attempt in one.failures]
     return any(value.text in process for value in term.values for process in known) is not term.negated

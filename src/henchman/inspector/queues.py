@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, TypedDict
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ServerError
 from henchman.inspector.base import Entry, Inspector, checked_name, checked_page, checked_text, latency_of
-from henchman.inspector.filters import EntryFilter, Whereabouts, entry_filter
+from henchman.inspector.filters import EntryFilter, FoundAt, entry_filter
 from henchman.inspector.pauses import PauseJson, pause_queue
 from henchman.inspector.processes import list_processes, living
 from henchman.inspector.tenants import TenantList, tenants_of
@@ -42,7 +42,7 @@ __all__ = [
 PAGE = 100
 _NEXT, _PAGE = 10_000, 500  # payloads that a search among the next ones looks at, and those of one of its looks
 _OPENED = 2000  # that it looks at where each is sent and opened here
-_QUEUED = Whereabouts("queued")
+_QUEUED = FoundAt("queued")
 _AT_ONCE = 500  # queues looked at in one call
 _OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped; fewer of large ones
 MOST_WEIGHTS: Final = 1000  # tenants of a queue that have a weight: every fetch reads them

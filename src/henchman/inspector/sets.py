@@ -26,7 +26,7 @@ from henchman.inspector.base import (
     seconds,
     text_of,
 )
-from henchman.inspector.filters import DEFAULT_QUEUE, EntryFilter, Whereabouts, entry_filter
+from henchman.inspector.filters import DEFAULT_QUEUE, EntryFilter, FoundAt, entry_filter
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.text import described
 from henchman.store import jobs, leases, queues
@@ -152,7 +152,7 @@ class JobSet(Inspector):
 
     def fitting(self, wanted: EntryFilter) -> Items[Entry]:
         """``matching``, of a filter that was read before."""
-        where = Whereabouts(self.which)
+        where = FoundAt(self.which)
         return self._items(lambda: self._search(wanted.needle, lambda one: wanted.fits(one, where)))
 
     @now
@@ -406,7 +406,7 @@ def search_set(
     """The entries that fit ``text``, as ``matching`` has it, among ``slices`` thousand from place ``after`` on, or
     among the first thousand of them when ``enough`` do: two round trips at most, however many there are."""
     key, found, place, wanted = key_of_set(keys, which), list[Entry](), after, entry_filter(text)
-    where, slices = Whereabouts(which), slices if wanted.needle else min(slices, _OPENED)
+    where, slices = FoundAt(which), slices if wanted.needle else min(slices, _OPENED)
     for many in (1, slices - 1):
         starts = range(place, place + many * queues.SEARCHED, queues.SEARCHED)
         calls = [

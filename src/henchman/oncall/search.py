@@ -13,7 +13,7 @@ from henchman.errors import ArgumentError, HistoryError, ServerAway, ServerError
 from henchman.history.records import Search, parse_search
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.errors import Narrowed, errors
-from henchman.inspector.filters import EntryFilter, Whereabouts, entry_filter
+from henchman.inspector.filters import EntryFilter, FoundAt, entry_filter
 from henchman.inspector.jobs import find_job
 from henchman.inspector.ordered_id import id_of
 from henchman.inspector.processes import running_in
@@ -167,7 +167,7 @@ def _running(keys: Keys, wanted: EntryFilter, mask: Mask | None) -> Procedure[Fo
             [work] = running_in([leases.Record(one.identity, {}, {"": one.entry})], mask)
             entry, queue = work.entry, work.queue
             taken = None if work.run_at is None else wanted.now - work.run_at
-        if wanted.fits(entry, Whereabouts("running", one.identity, taken)):
+        if wanted.fits(entry, FoundAt("running", one.identity, taken)):
             found.setdefault(entry.jid, _hit(entry, f"of queue {queue}, on {one.identity}"))
     cut = pages[-1].more or any(page.cut for page in pages)
     hits = list(found.values())
@@ -215,7 +215,7 @@ def queued_jobs(
         hits += [
             _hit(entry, f"in queue {one.queue}", queue=one.queue, place=one.size - one.place)
             for entry, one in found
-            if wanted.fits(entry, Whereabouts("queued"))
+            if wanted.fits(entry, FoundAt("queued"))
         ]
         if page.looked < step or len(hits) >= enough:  # they are large, or it is the end
             break
