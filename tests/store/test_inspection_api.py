@@ -108,8 +108,10 @@ class TestTheApp:
             *(found.entry for found in face.walk(app.work)),
             face.do(app.queues["mail"], "find", "q"),
             face.do(app.dead, "find", store.keys.dead),
-            *face.walk(app.retries.matching("4111-1111")),
+            *face.walk(app.retries.matching("pay")),
         ]
+        assert face.walk(app.retries.matching("4111-1111")) == [], "who searches learns no secret"
+        assert [one for one in face.walk(app.retries) if b"4111-1111" in one.payload], "a program has the payload"
         assert len(entries) == 8
         assert {str(one.arguments) for one in entries} == {"(['***'], {'amount': 5})"}
         status = face.do(app, "job_status", "q")
