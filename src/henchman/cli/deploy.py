@@ -26,7 +26,7 @@ from henchman.deploy.replay import prepared, recorded_job
 from henchman.errors import ConfigError, HenchmanError
 from henchman.inspector.base import argument_text
 from henchman.inspector.jobs import JobStatus, find_job
-from henchman.kernel.text import visible
+from henchman.kernel.text import SECONDS_OF, visible
 from henchman.outbox import load
 from henchman.store import call
 from henchman.supervisor.load import their_traceback
@@ -34,7 +34,7 @@ from henchman.wire.payload import decode
 
 __all__ = ["check", "replay"]
 
-_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+_UNITS = {"min": 60, **SECONDS_OF}
 _PLACES = 3  # places of a finding that are shown
 _LONG = 1000  # characters of a call
 _LIVES = ("enqueued", "scheduled", "retrying", "working", "blocked")

@@ -22,7 +22,7 @@ from henchman.embedded.server import EmbeddedServer
 from henchman.errors import ConfigError, HenchmanError
 from henchman.inspector.base import Mask, mask_all
 from henchman.kernel.figures import span
-from henchman.kernel.text import did_you_mean, mask_url, visible
+from henchman.kernel.text import SECONDS_OF, did_you_mean, mask_url, visible
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.supervisor.load import load_app
@@ -79,14 +79,13 @@ why = click.option(
 
 
 _LENGTH = re.compile(r"([1-9][0-9]{0,6})([smhd])")
-_UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def _seconds(context: click.Context, parameter: click.Parameter, value: str) -> float | None:
     found = _LENGTH.fullmatch(value)
     if value and found is None:
         raise click.BadParameter(f"{value!r} is no time: say 90s, 30m, 2h or 7d")
-    return int(found[1]) * _UNITS[found[2]] if found else None
+    return int(found[1]) * float(SECONDS_OF[found[2]]) if found else None
 
 
 def for_so_long(seconds: float | None) -> str:

@@ -35,11 +35,11 @@ class FacetRow(NamedTuple):
 
 def term_links(wanted: EntryFilter) -> list[tuple[str, str]]:
     """Each term that no count of a facet stands for, and the search without it."""
-    shown = [wanted.value(field) for field in FIELDS]
+    shown = [(field, wanted.value(field)) for field in FIELDS]
     return [
         (one.source, wanted.without(place))
         for place, one in enumerate(wanted.terms)
-        if one.name not in FIELDS or one.only not in shown or not one.only
+        if not one.only or (one.name, one.only) not in shown
     ]
 
 

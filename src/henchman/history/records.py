@@ -236,16 +236,11 @@ def parse_search(words: Iterable[str], *, now: float | None = None) -> Search:
         near = did_you_mean(found["cause"], CAUSES)
         raise ArgumentError(f"there is no cause {found['cause']!r}{near}; there are {', '.join(CAUSES)}")
     now = time.time() if now is None else now
-    since, until = (_moment(name, found.pop(name, None), now) for name in ("since", "until"))
+    moments: dict[str, Any] = {
+        name: times.said_moment(name, found.pop(name), now) for name in ("since", "until") if name in found
+    }
     class_ = found.pop("class", None)
-    return Search(class_=class_, since=since, until=until, text=" ".join(texts) or None, **found)
-
-
-def _moment(field: str, text: str | None, now: float) -> float | None:
-    moment = None if text is None else times.said_moment(text, now)
-    if text is not None and moment is None:
-        raise ArgumentError(f"{field}:{text}: it must be {times.WHEN}")
-    return moment
+    return Search(class_=class_, text=" ".join(texts) or None, **moments, **found)
 
 
 def batch_status(found: BatchRecord) -> dict[str, Any]:

@@ -7,14 +7,14 @@ import json
 import re
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry
-from henchman.kernel.terms import Kind, Term, quoted, terms_of
+from henchman.kernel.terms import Bound, Kind, Term, quoted, terms_of
 from henchman.kernel.text import did_you_mean, visible
 from henchman.store import queues
 from henchman.store.call import Procedure, ask, side_by_side
@@ -52,6 +52,7 @@ PLACES: Final[Mapping[str, str]] = {
 _STORED: Final = ("class", "queue", "error", "e", "tag", "cause", "jid", "batch")
 _IMPLIED: Final = {"queue": DEFAULT_QUEUE, "cause": "error"}  # what a payload need not say
 _AGREED: Final = {"after": "since", "before": "until", "status": "state", "task": "batch", "attempts": "attempt"}
+_SIGNS: Final = {"since": ">=", "until": "<="}  # what a moment bounds
 
 
 class FoundAt(NamedTuple):
@@ -82,9 +83,9 @@ class EntryFilter(NamedTuple):
 
     def fits(self, one: Entry, where: FoundAt = NOWHERE) -> bool:
         """Whether a job is what the terms say, and holds the text."""
-        return (not self.text or one.holds(self.text)) and all(
-            _TESTS[term.name](term, one, where, self.now) for term in self.terms
-        )
+        may = (not self.text or one.holds(self.text)) and (not where.place or self.may_be_in(where.place))
+        asked = (term for term in self.terms if term.name in _TESTS)
+        return may and all(_TESTS[term.name](term, one, where, self.now) is not term.negated for term in asked)
 
     def value(self, field: Field) -> str:
         """The one value that a field has to have; empty: any, or one of several."""
@@ -101,7 +102,12 @@ class EntryFilter(NamedTuple):
 
     def may_be_in(self, place: str) -> bool:
         """Whether jobs of a place may fit; ``place`` is a value of ``PLACES``."""
-        return all(_in_place(one, place) for one in self.terms if one.name == "state")
+        stands = (
+            any(PLACES[value.text] == place for value in one.values) is not one.negated
+            for one in self.terms
+            if one.name == "state"
+        )
+        return all(stands)
 
     @property
     def words(self) -> str:
@@ -115,20 +121,20 @@ def entry_filter(text: str, now: float | None = None) -> EntryFilter:
     wrong with it, as ``kernel.terms`` has it."""
     found, now = terms_of(text, TERMS), time.time() if now is None else now
     terms = [one._replace(name=_AGREED.get(one.name, one.name)) for one in found.terms]
-    for one in terms:
-        _check(one, now)
-    return EntryFilter(tuple(terms), found.text, now)
+    return EntryFilter(tuple(_checked(one, now) for one in terms), found.text, now)
 
 
-def _check(term: Term, now: float) -> None:
-    """ArgumentError for a value that the term cannot have."""
-    for text in (one.text for one in term.values):
-        if term.name in ("since", "until") and times.said_moment(text, now) is None:
-            raise ArgumentError(f"{term.name}:{visible(text)}: it must be {times.WHEN}")
-        known = PLACES if term.name == "state" else CAUSES if term.name == "cause" else ()
-        if known and text not in known:
+def _checked(term: Term, now: float) -> Term:
+    """A term with its moments as bounds; ArgumentError for a value that it cannot have."""
+    if term.name in _SIGNS:
+        moments = (times.said_moment(term.name, one.text, now) for one in term.values)
+        return term._replace(values=(), bounds=[Bound(_SIGNS[term.name], at) for at in moments])
+    known = PLACES if term.name == "state" else CAUSES if term.name == "cause" else ()
+    for text in (one.text for one in term.values if known):
+        if text not in known:
             near = did_you_mean(text, known)
             raise ArgumentError(f"there is no {term.name} {visible(text)}{near}; there are {', '.join(known)}")
+    return term
 
 
 def _said(sources: Sequence[str], text: str) -> str:
@@ -156,11 +162,7 @@ def _in_payload(term: Term) -> Sequence[str]:
     return () if implied.startswith(text) else (text,)
 
 
-def _in_place(term: Term, place: str) -> bool:
-    return any(PLACES[one.text] == place for one in term.values) is not term.negated
-
-
-# ---- what each term asks of an entry
+# ---- what each term asks of an entry; whoever asks turns a negated one round
 
 _Test = Callable[[Term, Entry, FoundAt, float], bool]
 
@@ -170,7 +172,7 @@ def _names(one: Entry) -> tuple[object, ...]:
 
 
 def _by_group(term: Term, one: Entry) -> bool:
-    return any(one.error_group.startswith(value.text) for value in term.values if value.text) is not term.negated
+    return any(one.error_group.startswith(value.text) for value in term.values if value.text)
 
 
 def _pushed(one: Entry) -> float | None:
@@ -188,19 +190,14 @@ def _took(one: Entry, where: FoundAt) -> float | None:
     return where.taken if where.taken is not None else one.failures[-1].took if one.failures else None
 
 
-def _moment(term: Term, one: Entry, now: float) -> bool:
-    """Whether the time of an entry is within: its score in a set, else when it was pushed."""
-    at = one.score if one.score is not None else _pushed(one)
-    limits = [times.said_moment(value.text, now) for value in term.values]
-    within = at is not None and any(
-        one is not None and (at >= one if term.name == "since" else at <= one) for one in limits
-    )
-    return within is not term.negated
+def _at(one: Entry) -> float | None:
+    """The time of an entry: its score in a set, else when it was pushed."""
+    return one.score if one.score is not None else _pushed(one)
 
 
-def _by_argument(term: Term, one: Entry) -> bool:
-    """Whether an argument, as it is shown, is one of the values: ``args.0`` by its place, ``args.shop`` by its name, or
-    by its name in any argument; further words go into it."""
+def _arguments(term: Term, one: Entry) -> Iterator[str | None]:
+    """The arguments that a term is about, as one writes what is shown of them: ``args.0`` by its place,
+    ``args.shop`` by its name, or by its name in any argument; further words go into it."""
     args, kwargs = one.arguments
     first, *path = term.path
     places: list[Any] = [kwargs.get(first, _NONE)]
@@ -210,8 +207,7 @@ def _by_argument(term: Term, one: Entry) -> bool:
         places += [_step(part, first) for part in args]
     for step in path:
         places = [_step(part, step) for part in places]
-    found = any(_is_value(value.text, value.begins, part) for value in term.values for part in places)
-    return found is not term.negated
+    return map(_written, places)
 
 
 _NONE: Final = object()
@@ -224,16 +220,16 @@ def _step(part: Any, step: str) -> Any:
     return part[at] if isinstance(part, list) and 0 <= at < len(part) else _NONE
 
 
-def _is_value(text: str, begins: bool, part: Any) -> bool:
-    """Whether a value of JSON is what somebody wrote: of a text the text, of anything else its JSON."""
+def _written(part: Any) -> str | None:
+    """A value of JSON as one writes it: of a text the text, of anything else its JSON; None: there is none."""
     if part is _NONE:
-        return False
-    if not isinstance(part, str):
-        try:
-            part = jsontext.encode(part).decode("utf-8", "replace")
-        except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
-            return False
-    return bool(part.startswith(text) if begins else part == text)
+        return None
+    if isinstance(part, str):
+        return part
+    try:
+        return jsontext.encode(part).decode("utf-8", "replace")
+    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
+        return None
 
 
 _TESTS: Final[Mapping[str, _Test]] = {
@@ -246,22 +242,21 @@ _TESTS: Final[Mapping[str, _Test]] = {
     "jid": lambda term, one, where, now: term.holds(one.jid),
     "batch": lambda term, one, where, now: term.holds(batch_of(one.job)),
     "worker": lambda term, one, where, now: _on_worker(term, one, where),
-    "state": lambda term, one, where, now: not where.place or _in_place(term, where.place),
-    "args": lambda term, one, where, now: _by_argument(term, one),
-    "kwargs": lambda term, one, where, now: _by_argument(term, one),
+    "args": lambda term, one, where, now: term.holds(*_arguments(term, one)),
+    "kwargs": lambda term, one, where, now: term.holds(*_arguments(term, one)),
     "attempt": lambda term, one, where, now: term.within(one.attempts),
     "took": lambda term, one, where, now: term.within(_took(one, where)),
     "waited": lambda term, one, where, now: term.within(_waited(one, now)),
     "size": lambda term, one, where, now: term.within(len(one.payload)),
-    "since": lambda term, one, where, now: _moment(term, one, now),
-    "until": lambda term, one, where, now: _moment(term, one, now),
+    "since": lambda term, one, where, now: term.within(_at(one)),
+    "until": lambda term, one, where, now: term.within(_at(one)),
 }
 
 
 def _on_worker(term: Term, one: Entry, where: FoundAt) -> bool:
     """Whether it runs, or failed, in a process whose identity holds one of the values."""
     known = [where.worker] if where.worker else [attempt.process for attempt in one.failures]
-    return any(value.text in process for value in term.values for process in known) is not term.negated
+    return any(value.text in process for value in term.values for process in known)
 
 
 class Facets(NamedTuple):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from henchman.errors import ArgumentError
-from henchman.kernel.text import visible
+from henchman.kernel.text import SECONDS_OF, visible
 
 __all__ = ["Bound", "Kind", "Term", "Terms", "Value", "quoted", "terms_of"]
 
@@ -20,10 +20,11 @@ __all__ = ["Bound", "Kind", "Term", "Terms", "Value", "quoted", "terms_of"]
 Kind = Literal["text", "path", "number", "seconds", "bytes", "moment"]
 MOST: Final = 20  # terms of a search
 _LONGEST: Final = 2000  # characters of one
-_VALUE: Final = r'(?:"(?:[^"\\]|\\.)*"|[^\s",][^\s,]*)'
+_STRING: Final = r'"(?:[^"\\]|\\.)*"'
+_VALUE: Final = rf'(?:{_STRING}|[^\s",][^\s,]*)'
 _TERM: Final = re.compile(rf'(?<!\S)(-?)([a-z]+)(\.[^\s:"]+)?:({_VALUE}(?:,{_VALUE})*)(?!\S)')
 _ONE_VALUE: Final = re.compile(_VALUE)
-_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_QUOTED: Final = re.compile(_STRING)
 _BARE: Final = re.compile(r'[^\s"\\,*<>=-][^\s"\\,*]*')
 _BOUND: Final = re.compile(r"(>=|<=|>|<|=?)([0-9]{1,12}(?:\.[0-9]{1,6})?)([a-zA-Z]{0,5})")
 _SIGNS: Final[Mapping[str, Callable[[float, float], bool]]] = {
@@ -35,7 +36,7 @@ _SIGNS: Final[Mapping[str, Callable[[float, float], bool]]] = {
 }
 _UNITS: Final[Mapping[Kind, Mapping[str, float]]] = {
     "number": {"": 1},
-    "seconds": {"": 1, "ms": 0.001, "s": 1, "m": 60, "min": 60, "h": 3600, "d": 86400, "w": 7 * 86400},
+    "seconds": {"": 1, "ms": 0.001, "min": 60, **SECONDS_OF},
     "bytes": {"": 1, "b": 1, "k": 1024, "kb": 1024, "m": 1024**2, "mb": 1024**2},
 }
 _FORMS: Final[Mapping[Kind, str]] = {
@@ -82,12 +83,12 @@ class Term(NamedTuple):
     source: str
 
     def holds(self, *others: object) -> bool:
-        """Whether one of these values is asked for, turned round where the term is."""
-        return any(value.fits(one) for value in self.values for one in others) is not self.negated
+        """Whether one of these values is asked for, or (``negated``) is not to be there."""
+        return any(value.fits(one) for one in others for value in self.values)
 
     def within(self, number: float | None) -> bool:
-        """Whether a number is within one of the bounds, turned round where the term is."""
-        return any(one.fits(number) for one in self.bounds) is not self.negated
+        """Whether a number is within one of the bounds, that are asked for or (``negated``) are not to hold."""
+        return any(one.fits(number) for one in self.bounds)
 
     @property
     def only(self) -> str:

@@ -6,7 +6,7 @@ import difflib
 import re
 import unicodedata
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 _IN_TEXT = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/?#@:\s]*)(?::(?!\d+[/?#])(?P<password>\S*))?@", re.IGNORECASE
@@ -116,6 +116,10 @@ def count(many: int, one: str, more: str = "", does: str = "") -> str:
     said = f"{many:,} {one if many == 1 else more or one + 's'}"
     verb = {"are": "is", "have": "has"}.get(does, f"{does}s") if many == 1 else does
     return f"{said} {verb}" if does else said
+
+
+#: seconds of each unit in which people write how long, or how long ago
+SECONDS_OF: Final = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 def seconds_text(seconds: float) -> str:

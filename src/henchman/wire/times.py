@@ -11,11 +11,11 @@ import re
 from typing import Any, Final, Literal
 
 from henchman.errors import ArgumentError
-from henchman.kernel.text import as_shown
+from henchman.kernel.text import SECONDS_OF, as_shown, visible
 from henchman.wire import jsontext
 
 __all__ = ["Form", "answered_seconds", "day", "first_of_day", "iso", "read", "rounded"]
-__all__ += ["WHEN", "said_moment", "seconds_of", "write"]
+__all__ += ["said_moment", "seconds_of", "write"]
 
 Form = Literal["seconds", "ms"]
 
@@ -23,10 +23,7 @@ _MS_FROM = 100_000_000_000
 """From here on an integer is milliseconds: as seconds it is the year 5138, as milliseconds March 1973."""
 
 _LATEST = 1e11  # seconds
-_AWAY: Final = re.compile(r"([-+]?)([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])")
-_UNITS: Final = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
-#: the forms that ``said_moment`` reads, for people
-WHEN: Final = "a time ago such as 90s, 30m, 2h, 5d, 1w, or a moment such as 2026-11-21 or 2026-11-21T09:30 (UTC)"
+_WHEN: Final = "a time ago such as 90s, 30m, 2h, 5d, 1w, or a moment such as 2026-11-21 or 2026-11-21T09:30 (UTC)"
 
 
 def read(value: Any) -> float | None:
@@ -82,11 +79,15 @@ def first_of_day(day: str) -> float:
         raise ArgumentError(f"{as_shown(day, 40)} is no day: write it as in 2026-11-21") from None
 
 
-def said_moment(text: str, now: float) -> float | None:
-    """The Unix time that somebody wrote: a time ago (``2h``, ``-2h``), ahead (``+2h``), or a moment; None: none."""
-    if away := _AWAY.fullmatch(text):
-        return now + float(away[2]) * _UNITS[away[3]] * (1 if away[1] == "+" else -1)
-    return read(text) if re.match(r"\d{4}-", text) else None
+def said_moment(name: str, text: str, now: float) -> float:
+    """The Unix time that a search says behind ``name:``, a time ago (``2h``, ``-2h``), ahead (``+2h``), or a moment;
+    ArgumentError where it says none."""
+    if away := re.fullmatch(r"([-+]?)([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhdw])", text):
+        return now + float(away[2]) * SECONDS_OF[away[3]] * (1 if away[1] == "+" else -1)
+    moment = read(text) if re.match(r"\d{4}-", text) else None
+    if moment is None:
+        raise ArgumentError(f"{name}:{visible(text)}: it must be {_WHEN}")
+    return moment
 
 
 def seconds_of(moment: dt.datetime) -> float:
