@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import html
+import re
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from redis import Redis
@@ -107,6 +110,47 @@ def test_a_queue_is_searched_and_cleared(app: App, redis: Redis) -> None:
     until(lambda: "It can be undone" in browser.get("/operations/2").words, "it has ended")
     browser.act("/operations/2", "/operations/2/do/undo")
     until(lambda: redis.llen("queue:q") == 30, "they are back")
+
+
+def field(page: str, name: str) -> str:
+    """What a hidden field of a page holds; empty: it is not there."""
+    found = re.search(rf'name="{name}" value="([^"]*)"', page)
+    return html.unescape(found[1]) if found else ""
+
+
+@pytest.mark.parametrize(("many", "must"), [(1000, ""), (1001, "1001")])
+def test_a_large_act_begins_when_its_number_is_written(app: App, redis: Redis, many: int, must: str) -> None:
+    put(app, "dead", "sync", many, at=time.time() - 60)
+    browser, act = Browser(app.console()), f"/dead/sync/{int(time.time())}/do/delete-found"
+    asked = browser.get(act)
+    assert field(asked.text, "must") == must
+    assert ("Type 1,001 to go on" in asked.words) is bool(must)
+    form = {name: field(asked.text, name) for name in ("token", "moment", "must", "at")}
+    for typed in ("", "1000", "1,0011", "yes", "١٠٠١") if must else ():
+        again = browser.post(act, {**form, "typed": typed})
+        assert again.status == 422
+        assert f"That was {typed or 'nothing'}: nothing is done." in again.words
+        assert 'aria-describedby="problem"' in again.text
+        assert field(again.text, "must") == must, "it is asked once more"
+    assert browser.get("/operations/1").status == 404
+    assert redis.zcard("dead") == many
+    assert browser.post(act, {**form, "typed": " 1,001 "}).status == 303
+    until(lambda: not redis.exists("dead"), "they are deleted")
+
+
+@pytest.mark.parametrize("name", ["mail", "007", "12345", "odd/ü <b>", "1,5"])
+def test_a_queue_is_cleared_by_whoever_writes_its_name(app: App, redis: Redis, name: str) -> None:
+    redis.lpush(f"queue:{name}", encode({"class": "a", "queue": name, "args": [], "jid": "f" * 24}))
+    redis.sadd("queues", name)
+    browser, act = Browser(app.console()), f"/queues/{quote(name, safe='').replace('%', '~')}/do/clear"
+    asked = browser.get(act)
+    form = {one: field(asked.text, one) for one in ("token", "moment", "must")}
+    assert form["must"] == name
+    assert f"Type {'12,345' if name == '12345' else name} to go on" in asked.words
+    assert browser.post(act, {**form, "typed": "other"}).status == 422
+    assert redis.exists(f"queue:{name}")
+    assert browser.post(act, {**form, "typed": name}).status == 303
+    until(lambda: not redis.exists(f"queue:{name}"), "it is empty")
 
 
 def test_a_console_for_readers_carries_nothing_out_and_shows_who_has_gone(app: App, redis: Redis) -> None:

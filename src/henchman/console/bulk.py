@@ -15,7 +15,7 @@ from henchman.inspector.operations import COUNTED, Act, Place, Wish, sources
 from henchman.inspector.operator import Operator
 from henchman.kernel.text import count, shorten, visible
 from henchman.oncall.batch_operations import CARRIERS, BatchAct, begin_on_batch, concerned
-from henchman.oncall.deeds import Deed, Missing, Order, Unwanted
+from henchman.oncall.deeds import Deed, Missing, Order, Question, Unwanted
 from henchman.store.call import Procedure, run
 from henchman.store.operations import UNDO_FOR
 
@@ -47,6 +47,7 @@ _OF: Final[Mapping[Place, tuple[Act, ...]]] = {
     "scheduled": ("retry", "delete", "reschedule", "spread"),
     "dead": ("retry", "delete"),
 }
+_LARGE: Final = 1000  # jobs, from which on their number is to be written before
 _UNDO: Final = f"For {UNDO_FOR / 60:.0f} minutes after its end it can be undone, as far as"
 _OF_BATCH: Final[Mapping[BatchAct, str]] = {
     "retry": "of it gave up. They are pushed once more, as if for the first time; what failed by its own word "
@@ -175,16 +176,16 @@ class BulkActs:
         fields = {"rate": _RATES} if act == "retry" else {}
         return Deed(title, "", None, "one", lambda batch: self._plan_batch(batch, act), begin, fields)
 
-    def _plan_batch(self, batch: str, act: BatchAct) -> str:
+    def _plan_batch(self, batch: str, act: BatchAct) -> Question:
         try:
             many = concerned(self._runtime, batch, act)
         except (ArgumentError, BatchError) as error:
             raise Unwanted(visible(str(error))) from None
         if act == "retry" and not many:
             raise Unwanted("no job of it has given up: nothing is to be pushed again")
-        return f"{count(many, 'job')} {_OF_BATCH[act]}"
+        return Question(f"{count(many, 'job')} {_OF_BATCH[act]}", _typed(many))
 
-    def _plan(self, wish: Wish) -> str:
+    def _plan(self, wish: Wish) -> Question:
         """What would be done, counted."""
         try:
             found = [one for source in sources(self._runtime, wish) for one in islice(source.entries, COUNTED)]
@@ -196,7 +197,9 @@ class BulkActs:
         many = count(len(found), *_WORDS[wish.place]) + (" or more" if len(found) >= COUNTED else "")
         held = f" {wish.asked}" if wish.text else f" of {wish.filter}" if wish.name else ""
         begin = f"{many}{held}, as of the page before, {_VERBS[wish.act][1]}; what comes after it is left alone."
-        return visible(f"{begin} {_BACK[wish.act]} Among them: {some}")
+        cleared = wish.place == "queues" and not wish.text and wish.name == visible(wish.name).strip()
+        typed = wish.name if cleared else _typed(len(found))
+        return Question(visible(f"{begin} {_BACK[wish.act]} Among them: {some}"), typed)
 
     def _abort(self, number: str) -> str:
         return self._turned(asked.abort, number, "is aborted: what it did stays done", "is at its end already")
@@ -219,6 +222,11 @@ class BulkActs:
         if not run(self._runtime.connections, do(self._runtime.keys, number)):
             raise Unwanted(f"operation {visible(number)[:40]} {otherwise}")
         return f"operation {number} {words}"
+
+
+def _typed(many: int) -> str:
+    """The number of jobs, to be written by whoever begins a large operation."""
+    return str(many) if many > _LARGE else ""
 
 
 def _chosen(order: Order | None, name: str, known: tuple[int, ...]) -> int:

@@ -51,7 +51,7 @@ from henchman.inspector import audit
 from henchman.inspector.prometheus import CONTENT_TYPE, exposition
 from henchman.inspector.scaling import within_of
 from henchman.kernel.text import mask_url, visible
-from henchman.oncall.deeds import Deed, Deeds, Missing, Order, Unfit, Unwanted
+from henchman.oncall.deeds import Deed, Deeds, Missing, Order, Question, Unfit, Unwanted, question_of
 from henchman.oncall.views import VIEWED, SavedView, saved_views
 from henchman.store.call import command, run
 
@@ -200,11 +200,7 @@ class Console:
         if self._is_act(parts):
             page, *names, _, verb = parts
             act = self._deeds.find(page, verb, names)
-            if act.form:
-                return act.form(*names, {}, "")  # type: ignore[no-any-return]
-            question = act.plan(*names) if act.plan else act.question
-            facts = {"act": act, "question": question, "names": names, "verb": verb, "on": page}
-            return Screen("confirm.html", facts)
+            return act.form(*names, {}, "") if act.form else _question(act, page, verb, names)
         page, *names = parts or [""]
         if page in _SHORT and len(names) == 1:
             return Jump((_SHORT[page], *names))
@@ -383,8 +379,11 @@ class Console:
         page, *names, _, verb = parts
         names += [form.get(one, "").strip() for one in self._deeds.find(page, verb).fills]
         act = self._deeds.find(page, verb, names)
-        order = Order(visitor.name, form)
+        if not Question("", form.get("must", "")).is_met(form.get("typed", "")):
+            screen = await run_in_threadpool(_question, act, page, verb, names, form)
+            return self._page(request, links, visitor, screen, Query({}), parts)
         try:
+            order = Order(visitor.name, form)
             said, operation = await run_in_threadpool(self._do, act, page, names, verb, order)
         except Unfit as error:
             if act.form is None:
@@ -431,6 +430,12 @@ class Console:
             answer.headers["Retry-After"] = "60"
             return answer
         return with_session(RedirectResponse(links(), 303), request, links.prefix, session)
+
+
+def _question(act: Deed, page: str, verb: str, names: list[str], form: Mapping[str, str] | None = None) -> Screen:
+    """What is asked before an act; ``form``: what was written into that wrongly."""
+    facts = {"act": act, "question": question_of(act, names), "names": names, "verb": verb, "on": page, "form": form}
+    return Screen("confirm.html", facts | ({"at": _filters(form.get("at", ""))} if form else {}), 422 if form else 200)
 
 
 def _status(error: Exception) -> int:

@@ -17,7 +17,7 @@ from henchman.inspector.ordered import OrderedQueue
 from henchman.inspector.processes import Processes
 from henchman.inspector.queues import Queue, Queues
 from henchman.inspector.sets import Acted, JobSet, SetName
-from henchman.kernel.figures import span, utc
+from henchman.kernel.figures import figure, span, utc
 from henchman.kernel.text import count, visible
 from henchman.oncall import mutes, views
 from henchman.oncall.finding import Finding
@@ -35,9 +35,11 @@ __all__ = [
     "Deeds",
     "Missing",
     "Order",
+    "Question",
     "Unfit",
     "Unwanted",
     "paused_by",
+    "question_of",
     "said_of_one",
 ]
 
@@ -66,10 +68,31 @@ class Order(NamedTuple):
 NOBODY: Final = Order("", {})
 
 
+class Question(NamedTuple):
+    """What is asked before an act. ``typed``: what somebody has to write into the form first, a number or a name; empty
+    for what is small or can be taken back."""
+
+    text: str
+    typed: str = ""
+
+    def is_met(self, said: str) -> bool:
+        """Whether what was written is that: of a number the digits, however they are grouped."""
+        if self.typed.isdecimal():
+            said = "".join(one for one in said if one not in " ,._'\u00a0\u202f")
+        return not self.typed or said.strip() == self.typed
+
+    @property
+    def shown(self) -> str:
+        """That, as it is asked for: a number with its thousands apart."""
+        whole = self.typed.isascii() and self.typed.isdecimal() and self.typed[0] != "0"
+        return figure(int(self.typed)) if whole else self.typed
+
+
 class Deed(NamedTuple):
     """An act: ``title`` on the button; ``question``: asked before, "" when it can be undone; ``do``: the names in the
     address → what became of it. ``back``: where to go after the question: "" the page of all of them, "one" that of
-    this one, "list" that of the first of two names. ``plan``: the names → the question, with counts.
+    this one, "list" that of the first of two names. ``plan``: the names → the question, with counts, a text or a
+    ``Question``.
 
     In place of ``do`` stands ``begin`` where an operation carries it out: an order and the names → the number of the
     operation ("": it was done at once), and what is said. ``fields``: the numbers that the
@@ -82,12 +105,18 @@ class Deed(NamedTuple):
     question: str
     do: Callable[..., str] | None
     back: str = ""
-    plan: Callable[..., str] | None = None
+    plan: Callable[..., str | Question] | None = None
     begin: Callable[..., tuple[str, str]] | None = None
     fields: Mapping[str, Sequence[int]] = {}
     asks: str = ""
     form: Callable[..., Any] | None = None
     fills: Sequence[str] = ()
+
+
+def question_of(act: Deed, names: Sequence[str]) -> Question:
+    """What is asked before an act on ``names``."""
+    said = act.plan(*names) if act.plan else act.question
+    return said if isinstance(said, Question) else Question(said)
 
 
 def paused_by(queue: Queue | OrderedQueue, order: Order) -> str:

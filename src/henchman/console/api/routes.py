@@ -44,7 +44,7 @@ from henchman.inspector.processes import Work, list_processes, list_work, look_a
 from henchman.inspector.queues import QueueList, Queues, list_queues
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.kernel.text import did_you_mean, visible
-from henchman.oncall.deeds import Deeds, Missing
+from henchman.oncall.deeds import Deeds, Missing, question_of
 from henchman.oncall.findings import Weighed, weighed
 from henchman.oncall.views import saved_views
 from henchman.oncall.vitals import look
@@ -456,8 +456,7 @@ class JsonApi:
     def plan(self, page: str, act: str, names: Sequence[str]) -> dict[str, Any]:
         """What an act would do, as it is asked on the page."""
         found = self._deeds.find(page, act, names)
-        question = found.plan(*names) if found.plan else found.question
-        return {"page": page, "act": act, "names": list(names), "question": question}
+        return {"page": page, "act": act, "names": list(names), "question": question_of(found, names).text}
 
 
 _API = JsonApi
