@@ -146,6 +146,7 @@ class Deeds:
             | {
                 ("queues", "pause"): Deed("Pause…", PAUSE, self._pause, "one", asks="Reason", fields=PAUSE_FIELDS),
                 ("queues", "resume"): Deed("Resume", "", self._resume),
+                ("queues", "delete"): Deed("Delete…", _DELETE_WAITING, self._delete_waiting, "list"),
                 ("jobs", "cancel"): Deed(
                     "Cancel…", "It does not start any more; while it runs, it is told.", self._cancel
                 ),
@@ -214,6 +215,11 @@ class Deeds:
     def _resume(self, name: str) -> str:
         self._queues[name].unpause()
         return f"{visible(name)} goes on"
+
+    def _delete_waiting(self, name: str, jid: str) -> str:
+        if not self._queues[name].delete(jid):
+            raise Unwanted(f"{visible(jid)} does not wait in {visible(name)} any more")
+        return f"{visible(jid)} is deleted out of {visible(name)}"
 
     def _cancel(self, jid: str) -> str:
         self._runtime.cancel(jid)
@@ -349,6 +355,7 @@ MINUTES_AGO: Final = (0, 5, 15, 30, 60, 120)  #: at which a deploy can be marked
 PAUSED_FOR: Final = (0, 15, 60, 240, 1440)  # minutes for which a form offers to pause; 0: until somebody resumes it
 PAUSE_FIELDS: Final = {"minutes": PAUSED_FOR}
 PAUSE: Final = "No job of it starts any more, on any worker; what runs goes on."
+_DELETE_WAITING: Final = "It is gone for good, and no worker runs it; the rest of the queue stays as it is."
 _WORDS: Final = {"retries": "retries", "scheduled": "scheduled jobs", "dead": "dead"}
 _DELETE: Final = ("Delete…", "It is gone for good.", "delete")
 _OF_SETS: Final[Mapping[SetName, Mapping[str, tuple[str, str, str]]]] = {

@@ -1,0 +1,67 @@
+"""One job that waits in a queue, deleted from the queue's page or from its own; the others stay where they are."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from redis import Redis
+
+from henchman import App
+from henchman.console.render import tilde
+from henchman.wire.payload import encode
+from support.browsing import Browser
+
+
+def ids(redis: Redis, queue: str) -> list[str]:
+    return [json.loads(one)["jid"] for one in redis.lrange(f"queue:{queue}", 0, -1)]  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("queue", ["mail", "odd/ü?#<b>"])
+def test_one_of_a_queue_is_deleted(app: App, redis: Redis, queue: str) -> None:
+    before = [f"{number:024x}" for number in range(4)]
+    gone = before[2]
+    redis.sadd("queues", queue)
+    for jid in before:
+        redis.rpush(f"queue:{queue}", encode({"class": "HardJob", "queue": queue, "args": [], "jid": jid}))
+    browser = Browser(app.console())
+    own = browser.get(f"/jobs/{gone}")
+    [act] = [link for link in own.links if link.endswith(f"/{gone}/do/delete")]
+    assert act in browser.get(act.partition(f"/{gone}")[0]).links, "the page of the queue has it, too"
+    assert "It is gone for good" in browser.get(act).words
+    done = browser.act(act, act)
+    assert done.status == 303
+    assert done.headers["location"].startswith(act.partition(f"/{gone}")[0] + "?said=")
+    assert ids(redis, queue) == [one for one in before if one != gone]
+    again = browser.act(f"/queues/{tilde(queue)}/do/pause", act)
+    assert (again.status, "does not wait in" in again.words) == (409, True)
+    assert f"{gone} is deleted out of" in browser.get("/audit").words
+    assert ids(redis, queue) == [one for one in before if one != gone]
+
+
+def test_what_hangs_on_it_is_let_go(app: App, redis: Redis) -> None:
+    """Its key is free for the next job, and its batch does not wait for it."""
+
+    @app.job(name="pay", key="order", unique="queued")
+    def pay(order: int) -> None: ...
+
+    first = pay.enqueue(1)
+    browser = Browser(app.console())
+    browser.act(act := f"/queues/default/{first.jid}/do/delete", act)
+    second = pay.enqueue(1)
+    assert ids(redis, "default") == [second.jid] != [first.jid]
+    with app.batch("two") as batch:
+        left, kept = (pay.using(queue="b").enqueue(number) for number in (2, 3))
+    browser.act(act := f"/queues/b/{left.jid}/do/delete", act)
+    assert ids(redis, "b") == [kept.jid]
+    status = batch.status()
+    assert (status.total, status.done, status.state) == (2, 1, "closed")
+
+
+def test_who_only_looks_is_not_offered_it(app: App, redis: Redis) -> None:
+    handle = app.enqueue("HardJob", 1, queue="mail")
+    looker = Browser(app.console(authorize=lambda request: "look"))
+    for page in ("/queues/mail", f"/jobs/{handle.jid}"):
+        assert "/do/delete" not in " ".join(looker.get(page).links)
+    assert looker.post(f"/queues/mail/{handle.jid}/do/delete").status == 403
+    assert ids(redis, "mail") == [handle.jid]
