@@ -71,3 +71,32 @@ def test_names_are_found_as_metrics_have_them(app: App) -> None:
     app.connections.run(metrics.flush(app.keys, dt.datetime.now(dt.UTC), counted, ("8",)))
     assert list(run(app.connections, usual_times(app.keys, ["A|b/c", "none"]))) == ["A|b/c"]
     assert run(app.connections, usual_times(app.keys, [])) == {}
+
+
+def runs_for(night: NightShop, slot: str, name: str, ago: float) -> None:
+    """Let a job of the class run for so long."""
+    payload = night.put("mail", name, jid=slot * 12).decode()
+    record = encode({"queue": "mail", "run_at": time.time() - ago, "payload": payload})
+    for kind in ("work", "workers"):
+        night.redis.hset(f"{HERE}:{kind}", slot, record)
+
+
+def long_runs(night: NightShop) -> list[str]:
+    found = json.loads(Browser(night.app.console()).get("/api/v1/findings").text)["items"]
+    return sorted(one["text"] for one in found if one["kind"] == "long run")
+
+
+def test_a_long_run_is_a_finding_where_it_is_unusual(night: NightShop) -> None:
+    """A class that takes an hour each time is nobody's alarm; one that takes half a second is."""
+    assert long_runs(night) == []
+    for slot, name in (("t1", "shop.quick"), ("t2", "shop.slow"), ("t3", "shop.unheard")):
+        runs_for(night, slot, name, 1260)
+    assert [re.sub(r"21 min( \d s)?", "21 min", one) for one in long_runs(night)] == [
+        "shop.quick has been running for 21 min; 95 of 100 end within 500 ms.",
+        "shop.unheard has been running for 21 min.",
+    ]
+    runs_for(night, "t2", "shop.slow", 9_100)
+    assert "shop.slow has been running for 2 h 31 min." in long_runs(night), "ten times its mean"
+    shown = Browser(night.app.console()).get("/")
+    assert f"/jobs/{'t2' * 12}/do/cancel" in shown.links
+    assert f"/jobs/{'t2' * 12}" in " ".join(shown.links)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from math import inf
 from typing import Final, NamedTuple, ParamSpec
 
 from henchman.inspector.blocked import Blocker
@@ -18,7 +19,7 @@ from henchman.kernel.figures import size, span, utc
 from henchman.kernel.text import count, shorten
 from henchman.oncall.finding import Finding, Severity
 from henchman.oncall.mutes import Mute
-from henchman.oncall.vitals import Vitals
+from henchman.oncall.vitals import LONG, Vitals
 
 __all__ = ["Weighed", "findings", "weighed"]
 
@@ -27,7 +28,7 @@ P = ParamSpec("P")
 BEHIND, VERY_BEHIND = 60.0, 300.0  # seconds that the next job of a queue has waited
 LOST = 30.0  # seconds after which a process with work counts as lost
 NEWS = 5  # failures of a new error from which on it is a finding
-LONG = 900.0  # seconds after which a running job is worth a look
+BEYOND = 10.0  # times as long as is usual for its class that a running job has taken
 ROOM = 60.0  # seconds that a job waits beside a free place of its limit
 FULL = 0.85  # of the memory that the server may take
 STEP, STEP_SHOWN = 30.0, 86_400.0  # seconds: a step of the server's clock that is a finding, and for how long it is
@@ -224,13 +225,17 @@ def _late(seen: Overview) -> Iterator[Finding]:
         )
 
 
-def _stuck(seen: Overview) -> Iterator[Finding]:
+def _stuck(seen: Overview, ground: Vitals) -> Iterator[Finding]:
+    """For far longer than is usual for its class; where that is not known, for long."""
     for one in seen.work:
-        if one.run_at is None or seen.at - one.run_at <= LONG:
+        if one.run_at is None or (taken := seen.at - one.run_at) <= LONG:
             return  # the longest running come first
-        text, jid = f"{one.entry.name} has been running for {span(seen.at - one.run_at)}.", one.entry.jid
-        advice, act = "look where it stands, or cancel it", ("jobs", jid, "cancel") if jid else ()
-        yield Finding("warning", "long run", text, f"on {one.identity}", "job", jid, advice, act=act)
+        usual = ground.usual.get(one.entry.name)
+        if usual is None or usual.beyond(taken) > BEYOND:
+            text, jid = f"{one.entry.name} has been running for {span(taken)}", one.entry.jid
+            said = f"; 95 of 100 end within {span(usual.most)}" if usual and usual.most < inf else ""
+            advice, act = "look where it stands, or cancel it", ("jobs", jid, "cancel") if jid else ()
+            yield Finding("warning", "long run", f"{text}{said}.", f"on {one.identity}", "job", jid, advice, act=act)
 
 
 def _versions(seen: Overview) -> Iterator[Finding]:
@@ -500,7 +505,6 @@ RULES: Final = tuple(
             _broken_keys,
             _lost,
             _late,
-            _stuck,
             _slow,
             _morgue,
             _versions,
@@ -508,7 +512,7 @@ RULES: Final = tuple(
         ),
     )
 )
-OF_BOTH: Final = tuple(map(_several, (_keyed, _storm, _grows, _old_code)))
+OF_BOTH: Final = tuple(map(_several, (_keyed, _stuck, _storm, _grows, _old_code)))
 OF_THE_GROUND: Final = tuple(
     map(
         _several,

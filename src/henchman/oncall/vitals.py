@@ -14,7 +14,7 @@ from henchman.cron.registry import MissedTick, missed_ticks
 from henchman.inspector.base import Entry, Mask, server_facts
 from henchman.inspector.blocked import BlockedJob, blocked_jobs
 from henchman.inspector.errors import Errors, errors
-from henchman.inspector.metrics import Deploy, Overview, deploy_marks, overview
+from henchman.inspector.metrics import Deploy, Overview, UsualTime, deploy_marks, overview, usual_times
 from henchman.inspector.ordered_id import OrderedId, id_of
 from henchman.oncall.mutes import Mute, mutes
 from henchman.store import history, needs, ordered_people
@@ -22,7 +22,7 @@ from henchman.store.call import Procedure, ask, command, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.queues import Level, Stretch, levels, ran, set_below, set_stretch
 
-__all__ = ["MISSED", "FindingsLook", "StuckId", "Vitals", "look"]
+__all__ = ["LONG", "MISSED", "FindingsLook", "StuckId", "Vitals", "look"]
 
 _NEWEST = 25  # dead jobs that are looked at
 _BATCHES = 50  # the newest
@@ -30,6 +30,7 @@ _BLOCKED = 50  # blocked jobs
 _IDS = 20  # of each ordered queue: in flight, and those that failed most
 _QUEUES = 50  # ordered queues
 MISSED = 60.0  # seconds after its time at which a tick of a cron counts as missed
+LONG = 900.0  # seconds after which a running job is worth a look
 _SOON = 60.0  # seconds within which retries that fall due are counted
 _DEPLOYS = 7 * 86_400.0  # seconds for which a mark of a deploy is compared with the starts of workers
 
@@ -48,7 +49,7 @@ class Vitals(NamedTuple):
     a minute. ``deploys``: of a week.
     ``mutes``: what somebody muted, by the id of the finding. ``replica_of``: the address of the server that it copies,
     and how that stands; empty: it takes writes. ``policy``: what it does when it is full; empty:
-    not known.
+    not known. ``usual``: how long runs of the classes take of which one runs for long.
     """
 
     memory: tuple[int, int] | None
@@ -66,6 +67,7 @@ class Vitals(NamedTuple):
     replica_of: str = ""
     ran: Mapping[str, int] = {}
     policy: str = ""
+    usual: Mapping[str, UsualTime] = {}
 
 
 class FindingsLook(NamedTuple):
@@ -77,8 +79,10 @@ class FindingsLook(NamedTuple):
 
 
 def look(keys: Keys, mask: Mask | None = None) -> Procedure[FindingsLook]:
-    """Everything as it is now, read side by side."""
-    return FindingsLook(*(yield from side_by_side(overview(keys, mask), errors(keys), vitals(keys, mask))))
+    """Everything as it is now, read side by side; one round trip more where a job has been running for long."""
+    seen, failing, ground = yield from side_by_side(overview(keys, mask), errors(keys), vitals(keys, mask))
+    long = (one.entry.name for one in seen.work if one.run_at is not None and seen.at - one.run_at > LONG)
+    return FindingsLook(seen, failing, ground._replace(usual=(yield from usual_times(keys, long))))
 
 
 def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
