@@ -21,7 +21,7 @@ from henchman.cli.main import henchman
 from henchman.oncall.finding import COMMANDS
 from henchman.store import metrics
 from henchman.store.failures import group_errors
-from henchman.top.screen import Question, Top, TopMessage
+from henchman.top.screen import YesOrNo, Top, TopMessage
 from henchman.top.tabs import TABS
 from support.browsing import Browser
 from support.incidents import NightShop
@@ -128,15 +128,15 @@ def test_a_dead_job_says_why_first_and_is_retried_after_a_question(redis: Redis,
         assert "dead since" in told.splitlines()[3], told
         assert f"→ henchman dead retry {DEAD}    x: Retry" in told
         await screen.pilot.press("x")
-        await screen.until(lambda: isinstance(screen.top.screen, Question), "the act beside it asks too")
+        await screen.until(lambda: isinstance(screen.top.screen, YesOrNo), "the act beside it asks too")
         await screen.pilot.press("n")
         assert redis.zcard("dead") == 1, "no means no"
         await screen.pilot.press("R")
-        await screen.until(lambda: isinstance(screen.top.screen, Question), "the question")
+        await screen.until(lambda: isinstance(screen.top.screen, YesOrNo), "the question")
         await screen.pilot.press("n")
         assert redis.zcard("dead") == 1, "no means no"
         await screen.pilot.press("R")
-        await screen.until(lambda: isinstance(screen.top.screen, Question), "the question")
+        await screen.until(lambda: isinstance(screen.top.screen, YesOrNo), "the question")
         await screen.pilot.press("y")
         await screen.until(lambda: not screen.rows(), "it is gone")
 
@@ -218,7 +218,7 @@ def test_an_error_is_resolved_and_opened_again(redis: Redis, seen: Callable[...,
         for key, state in (("V", "resolved"), ("O", "new")):
             await screen.until(screen.rows, "the error")
             await screen.pilot.press(key)
-            await screen.until(lambda: isinstance(screen.top.screen, Question), "the question")
+            await screen.until(lambda: isinstance(screen.top.screen, YesOrNo), "the question")
             await screen.pilot.press("y")
             await screen.until(lambda state=state: screen.rows()[0][0] == state, state)
             if state == "resolved":
@@ -272,7 +272,7 @@ def test_a_finding_is_muted_and_a_pause_has_its_author(redis: Redis, seen: Calla
         await screen.until(screen.rows, "a finding")
         assert screen.rows()[0][1] == "paused"
         await screen.pilot.press("M")
-        await screen.until(lambda: isinstance(screen.top.screen, Question), "a question")
+        await screen.until(lambda: isinstance(screen.top.screen, YesOrNo), "a question")
         await screen.pilot.press("y")
         await screen.until(lambda: "All is well." in screen.text("detail"), "it is muted")
         assert "muted for 1 h: Queue mail is paused" in screen.text("said")
@@ -300,7 +300,7 @@ def test_it_only_looks_unless_write_was_said(redis: Redis, seen: Callable[..., N
         await screen.until(screen.rows, "the dead job")
         for key in "RKD":
             await screen.pilot.press(key)
-            assert not isinstance(screen.top.screen, Question)
+            assert not isinstance(screen.top.screen, YesOrNo)
         assert "Read only" in screen.text("said")
 
     seen(steps)

@@ -75,7 +75,7 @@ def _plain(text: str, most: int = 4000) -> str:
     return "\n".join(visible(line) for line in shorten(text, most).split("\n"))
 
 
-class Question(ModalScreen[bool]):
+class YesOrNo(ModalScreen[bool]):
     """Asks once; only ``y`` says yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -125,7 +125,7 @@ class Top(App[None]):
     #body.wide #beside { height: 100%; width: 44%; border-top: none; border-left: solid $panel; }
     #filter { display: none; height: 1; border: none; padding: 0 1; }
     #said { height: 1; }
-    Question, TopMessage { align: center middle; background: $background 60%; }
+    YesOrNo, TopMessage { align: center middle; background: $background 60%; }
     #asked, #sheet { width: 80%; max-width: 90; height: auto; max-height: 90%; padding: 1 2; background: $panel; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -454,7 +454,7 @@ class Top(App[None]):
             if sure and do is not None:
                 self._ask_server(lambda: self._hand_over(self._acted, do(*names, **said)))
 
-        self.push_screen(Question(question), answered)
+        self.push_screen(YesOrNo(question), answered)
 
     def _acted(self, said: str) -> None:
         self._say(said)
