@@ -21,7 +21,7 @@ from henchman.cli.main import henchman
 from henchman.oncall.finding import COMMANDS
 from henchman.store import metrics
 from henchman.store.failures import group_errors
-from henchman.top.screen import YesOrNo, Top, TopMessage
+from henchman.top.screen import Top, TopMessage, YesOrNo
 from henchman.top.tabs import TABS
 from support.browsing import Browser
 from support.incidents import NightShop
