@@ -85,10 +85,16 @@ def test_what_kills_while_it_is_settled_among_others_is_found_out(
 def test_jobs_that_had_not_started_are_not_charged(redis: Redis, redis_url: str, tmp_path: Path) -> None:
     with Work(tmp_path / "w", redis_url, "-c", "1") as work:
         (pid,) = work.ready(redis)
-        long, _ = push(redis, "act", ("long", "sleep", 60), ("waiting", "ok", 0))
+        (long,) = push(redis, "act", ("long", "sleep", 600))
         until(lambda: work.count("start")["long"], "it runs")
+        # What is being read when the process ends is charged, and nothing says when a reading is over. So its slot is
+        # taken when the others come: a watcher that gets one in spite of that reads it, and gives it back.
+        push(redis, "act", *[(f"waiting{n}", "ok", 0) for n in range(5)])
+        until(lambda: len(in_flight(redis)) == 1 and redis.llen("queue:default") == 5, "the others wait")
         os.kill(pid, signal.SIGKILL)
         until(lambda: redis.hlen("hm:deaths"), "a death is written down")
+        assert redis.hkeys("hm:deaths") == [long.encode()]
+        until(lambda: work.count("start")["long"] == 2, "it runs again, alone")
         assert redis.hkeys("hm:deaths") == [long.encode()]
 
 
