@@ -18,11 +18,12 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from henchman import App, Discard, Failure, Kill, Snooze, current_job
+from henchman.work.unit import Unit
 from henchman.worker import acker, rescue
 
 if "ACTING_MARGIN" in os.environ:
@@ -207,14 +208,23 @@ async def fatal_settle(name: str) -> None:
     write("start", name)
 
 
-def _settle(host: Any, identity: str, units: Any, settle: Any = acker.settle_units) -> Any:
-    if any(b'"fatal_settle"' in unit.payload for unit, *_ in units):
+def _strike(units: Iterable[Unit]) -> None:
+    if any(b'"fatal_settle"' in unit.payload for unit in units):
         signal.raise_signal(signal.SIGSEGV)  # in this thread: nothing is sent any more
+
+
+def _settle(host: Any, identity: str, rows: Any, settle: Any = acker.settle_units) -> Any:
+    _strike(row[0] for row in rows)
+    return settle(host, identity, rows)
+
+
+def _settle_oldest(host: Any, identity: str, units: Any, settle: Any = acker.settle_oldest_units) -> Any:
+    _strike(units)
     return settle(host, identity, units)
 
 
 if "ACTING_SETTLE" in os.environ:
-    acker.settle_units = _settle
+    acker.settle_units, acker.settle_oldest_units = _settle, _settle_oldest
 
 
 @app.job(name="act")
