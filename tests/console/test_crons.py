@@ -32,10 +32,19 @@ def test_a_cron_shows_its_next_times_and_its_last_jobs(browser: Browser, redis: 
     assert "/crons/nightly~20report" in browser.get("/crons").links
     planned = time.time() - 3600
     redis.lpush("hm:cron:past:nightly report", f"{planned} {planned + 90} {'a' * 24}")
+    redis.lpush("hm:cron:past:nightly report", f"{planned + 9} {planned + 9} {'b' * 24} dead {planned + 19}")
+    redis.lpush("hm:cron:past:nightly report", *(f"{planned + n} {planned + n} {'c' * 24} done 1e9" for n in (20, 30)))
     shown = browser.get("/crons/nightly~20report")
     assert shown.status == 200
     assert shown.text.count("02:30 CE") == 10, "ten times, CET or CEST"
     assert "1 min 30 s later" in shown.words
+    assert "2 done, 1 dead, 1 without an end; the newest to the right" in shown.words
+    assert "dead after 10 s" in shown.words
+    assert shown.text.count("<rect") == 4
+    assert "At 02:30 every day" in shown.words
+    every = browser.get("/crons").words
+    assert "At 02:30 every day" in every
+    assert "job done" in every, "how the last one ended"
     assert f"/jobs/{'a' * 24}" in shown.links
     assert {"/queues/mail", "/metrics/shop.mail"} <= set(shown.links)
     assert "It missed" not in shown.words
@@ -73,4 +82,5 @@ def test_an_unknown_cron_is_told_with_the_nearest_name_and_a_broken_one_with_its
 def test_programs_read_one_cron(browser: Browser) -> None:
     found = json.loads(browser.get("/api/v1/crons/nightly~20report").body)
     assert (found["name"], len(found["next"]), found["state"]) == ("nightly report", 10, "active")
+    assert found["words"] == "At 02:30 every day"
     assert browser.get("/api/v1/crons/nothing").status == 404

@@ -45,8 +45,8 @@ def test_a_tick_is_enqueued_once_whoever_sends_it(store: Store) -> None:
     assert tick(store, cron.Tick("n", now - 6, "q", "j0", b"0"), cron.Tick("n", now - 4, "q", "j2", b"2")) == [0, 1]
     assert store.queue("q") == [b"1", b"2"]
     assert set(store.ask("SMEMBERS", "queues")) == {b"q"}
-    [past] = store.run(cron.past(store.keys, ["n"]))
-    assert [(jid, round(planned - now)) for planned, _, jid in past] == [("j2", -4), ("j1", -5)]
+    [past] = store.run(cron.past(store.keys, ["n"], 5))
+    assert [(one.jid, round(one.planned - now)) for one in past] == [("j2", -4), ("j1", -5)]
 
 
 def test_a_tracked_tick_is_written_down_with_its_push(store: Store) -> None:
@@ -100,13 +100,15 @@ def test_a_refused_push_changes_nothing_and_stops_no_other(store: Store) -> None
     assert (stored(store).last["n"], store.queue("q")) == (before, [b"3"])
 
 
-def test_only_the_last_five_are_noted(store: Store) -> None:
+def test_only_the_last_fifty_are_noted(store: Store) -> None:
     put(store, "n")
     age(store, store.keys.cron_ticks, "n", 100)
     now = store.now()
-    assert tick(store, *(cron.Tick("n", now - 20 + n, "q", f"j{n}", b"1") for n in range(8))) == [1] * 8
-    [past] = store.run(cron.past(store.keys, ["n"]))
-    assert [jid for _, _, jid in past] == ["j7", "j6", "j5", "j4", "j3"]
+    assert tick(store, *(cron.Tick("n", now - 60 + n, "q", f"j{n}", b"1") for n in range(53))) == [1] * 53
+    [past] = store.run(cron.past(store.keys, ["n"], cron.KEPT))
+    assert [one.jid for one in past] == [f"j{n}" for n in range(52, 2, -1)]
+    [past] = store.run(cron.past(store.keys, ["n"], 5))
+    assert [one.jid for one in past] == ["j52", "j51", "j50", "j49", "j48"]
 
 
 def test_nothing_ticks_by_an_old_definition(store: Store) -> None:

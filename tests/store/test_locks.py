@@ -278,7 +278,7 @@ class TestWhatAPayloadSays:
     def test_what_nobody_can_read_counts_as_not_said(self, said: Any) -> None:
         made = {"class": "m.f", "args": [], "jid": OURS, "hm": {"key": said, "cron": "nightly"}}
         assert key_of(made) is None
-        assert effects(Store("redis://").keys, made, "done") == (("cron_done", "nightly", OURS),)
+        assert effects(Store("redis://").keys, made, "done") == (("cron_done", "nightly", OURS, "done"),)
 
     @pytest.mark.parametrize(
         ("once_for", "read"), [(60, 60), (0.5, 1), ("x", 604_800), (-1, 1), (10**12, 366 * 86_400), (None, 604_800)]

@@ -20,7 +20,7 @@ GOES_ON = {"retry", "snoozed", "deferred", "released", "interrupted"}
 JID = "0123456789abcdef01234567"
 
 UNDEBOUNCE = ("undebounce", "s", "17", JID)
-UNCANCEL, CRON_DONE, UNITERATE = ("uncancel", JID), ("cron_done", "nightly", JID), ("uniterate", f"ns:it-{JID}")
+UNCANCEL, UNITERATE = ("uncancel", JID), ("uniterate", f"ns:it-{JID}")
 
 PLAIN: dict[str, Any] = {"class": "x", "args": [], "jid": JID}
 JOBS: dict[str, dict[str, Any]] = {
@@ -36,19 +36,24 @@ JOBS: dict[str, dict[str, Any]] = {
     "without a jid": {"class": "x", "args": [], "hm": {"iterable": True, "cron": "nightly"}},
 }
 
+
+def cron_done(ending: str) -> tuple[str, ...]:
+    return "cron_done", "nightly", JID, ending
+
+
 #: ending → (effects of any job, of one of a cron, of an iterable one)
 TABLE: dict[str, tuple[set[Any], set[Any], set[Any]]] = {
-    "done": (set(), {CRON_DONE}, {UNITERATE}),
-    "failed": (set(), {CRON_DONE}, {UNITERATE}),
-    "discarded": (set(), {CRON_DONE}, {UNITERATE}),
-    "gone": (set(), {CRON_DONE}, {UNITERATE}),
-    "expired": (set(), {CRON_DONE}, {UNITERATE}),
-    "deleted": (set(), {CRON_DONE}, {UNITERATE}),
-    "cancelled": ({UNCANCEL, UNITERATE}, {CRON_DONE}, {UNITERATE}),
-    "dead": (set(), {CRON_DONE}, set()),
-    "kept": (set(), {CRON_DONE}, set()),
-    "poisoned": (set(), {CRON_DONE}, set()),
-    "invalid": (set(), {CRON_DONE}, set()),
+    "done": (set(), {cron_done("done")}, {UNITERATE}),
+    "failed": (set(), {cron_done("failed")}, {UNITERATE}),
+    "discarded": (set(), {cron_done("discarded")}, {UNITERATE}),
+    "gone": (set(), {cron_done("gone")}, {UNITERATE}),
+    "expired": (set(), {cron_done("expired")}, {UNITERATE}),
+    "deleted": (set(), {cron_done("deleted")}, {UNITERATE}),
+    "cancelled": ({UNCANCEL, UNITERATE}, {cron_done("cancelled")}, {UNITERATE}),
+    "dead": (set(), {cron_done("dead")}, set()),
+    "kept": (set(), {cron_done("kept")}, set()),
+    "poisoned": (set(), {cron_done("poisoned")}, set()),
+    "invalid": (set(), {cron_done("invalid")}, set()),
     **{ending: (set(), set(), set()) for ending in GOES_ON},
 }
 ROLES = {"of a cron": (0, 1), "iterable": (0, 2), "both": (0, 1, 2), "without a jid": ()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -543,6 +544,60 @@ class TestChanging:
             handle.jid,
         )
         assert handle.status().state == "enqueued"
+
+    def test_each_run_notes_how_it_ended(self, app: App, redis: Redis) -> None:
+        ended = threading.Event()
+
+        @app.job(name="turn", retry=1, retry_in=3600)
+        def turn(what: str) -> None:
+            if what == "hold":
+                ended.wait(30)
+            elif what != "ok":
+                raise {"kill": Kill, "drop": Discard, "raise": ValueError}[what](what)
+
+        for what in ("ok", "kill", "drop", "raise", "hold"):
+            app.crons.add(what, turn, YEARLY, args=[what])
+        jids = {what: app.crons.run(what).jid for what in ("ok", "kill", "drop", "raise", "hold")}
+        again = app.crons.run("ok").jid
+
+        def endings() -> dict[str, list[str]]:
+            return {one.name: [past.ending for past in one.last] for one in app.crons.list()}
+
+        with working(app):
+            until(lambda: redis.zcard("retry") and redis.zcard("dead"), "they ran")
+            until(lambda: endings()["ok"] == ["done", "done"] and endings()["drop"] == ["discarded"], "they are noted")
+            assert endings() | {"kill": []} == {
+                "ok": ["done", "done"],
+                "kill": [],
+                "drop": ["discarded"],
+                "raise": [""],
+                "hold": [""],
+            }, "what is retried, or runs, has not ended"
+            until(lambda: endings()["kill"] == ["dead"], "the dead one")
+            ended.set()
+            until(lambda: endings()["hold"] == ["done"], "it ended")
+        [first, second] = reversed(state(app, "ok").last)
+        assert (first.jid, second.jid) == (jids["ok"], again)
+        assert first.planned <= first.enqueued <= first.ended <= redis.time()[0] + 1
+        assert not redis.exists("hm:broken")
+        app.dead.retry(app.dead.find(jids["kill"]))
+        with working(app):
+            until(lambda: not redis.llen("queue:default") and not in_flight(redis), "it ran once more")
+        assert endings()["kill"] == ["dead"], "one note a run, the newest word"
+        assert redis.llen("hm:cron:past:kill") == 1
+
+    @pytest.mark.parametrize(
+        ("expression", "every", "words"),
+        [
+            ("0 9 * * 1-5", None, "At 09:00 on Monday through Friday"),
+            ("*/10 * * * * *", None, "Every 10th second of every minute"),
+            (None, 90.0, "Every 1 min 30 s"),
+            ("no cron at all", None, ""),
+            (None, None, ""),
+        ],
+    )
+    def test_when_it_runs_is_said_in_words(self, expression: str | None, every: float | None, words: str) -> None:
+        assert timing.in_words(expression, every) == words
 
     def test_options_and_arguments_travel_exactly(self, app: App, redis: Redis) -> None:
         @app.job(name="rich", retry=3, tags=["vip"], expires=60)

@@ -362,10 +362,18 @@ def resume(session: Session, name: str) -> None:
 def _cron_document(one: CronState) -> dict[str, Any]:
     """A cron as JSON: times as ISO 8601 in UTC."""
     last = [
-        {"planned": times.iso(past.planned), "enqueued": times.iso(past.enqueued), "jid": past.jid} for past in one.last
+        past._asdict()
+        | {
+            "planned": times.iso(past.planned),
+            "enqueued": times.iso(past.enqueued),
+            "ending": past.ending or None,
+            "ended": None if past.ended is None else times.iso(past.ended),
+        }
+        for past in one.last
     ]
     running, skipped = one.running, one.skipped
     return one._asdict() | {
+        "words": one.words or None,
         "next": [times.iso(at) for at in one.next],
         "last": last,
         "problem": one.problem or None,
@@ -388,9 +396,13 @@ def _cron_lines(one: CronState) -> Iterator[Text]:
 
 
 def _cron_facts(one: CronState) -> Iterator[tuple[str, str]]:
+    if one.every is None and one.words:
+        yield "when", one.words
     yield "next", _dated(one.next, one.tz) + (f" ({ago(one.next[0])})" if one.next else "–")
     past = [tick.planned for tick in one.last]
     yield "last", _dated(past, one.tz) + (f" ({ago(past[0])})" if past else "–")
+    if any(tick.ending for tick in one.last):
+        yield "ended", ", ".join(f"{many} {how or 'without an end'}" for how, many in one.endings().items())
     if one.running is not None:
         yield "not ended", f"{one.running.jid}, enqueued {ago(one.running.since)}: ticks are passed over"
     if (tick := one.skipped) is not None:

@@ -5,6 +5,7 @@ The registry does not tick. A worker process does (``cron/ticker.py``); without 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import lru_cache
@@ -17,7 +18,7 @@ from henchman.client.job import Job, Using
 from henchman.client.push import Handle, handle_of
 from henchman.client.runtime import Runtime
 from henchman.cron.definition import Cron, build_tick, check_name, decoded, define, encoded
-from henchman.cron.timing import Expression, read_timing, upcoming
+from henchman.cron.timing import Expression, in_words, read_timing, upcoming
 from henchman.errors import DefinitionError, UnknownCron
 from henchman.kernel.middleware import in_thread
 from henchman.kernel.text import as_shown, did_you_mean
@@ -26,7 +27,7 @@ from henchman.store import cron as store
 from henchman.store.admission import KeyedPush
 from henchman.store.batches import TrackedPush
 from henchman.store.call import Procedure, arun, ask, run, side_by_side
-from henchman.store.cron import RunningTick, Skipped
+from henchman.store.cron import Past, RunningTick, Skipped
 from henchman.store.keys import Keys
 from henchman.wire.payload import new_jid
 
@@ -37,19 +38,12 @@ J = TypeVar("J", bound=Using[Any, Any])
 _SHOWN = 5
 
 
-class Past(NamedTuple):
-    """One job that a cron enqueued: for when (Unix time), when, and its id."""
-
-    planned: float
-    enqueued: float
-    jid: str
-
-
 class CronState(NamedTuple):
-    """How a cron stands. ``expression`` or ``every`` (seconds) is set; ``next`` and ``last`` are up to five, the
-    nearest first. ``state``: active, paused, retired (from code, and no worker declares it any more), or unreadable
-    with the ``problem``. ``origin``: code or live. With ``overlap`` "skip": the job of a tick that has not ended
-    (``running``), and the last tick that was passed over for one; such a job counts for ``overlap_for`` seconds."""
+    """How a cron stands. ``expression`` or ``every`` (seconds) is set; ``next`` and ``last`` are up to five each, the
+    nearest first (of one cron alone: ten and 50). ``state``: active, paused, retired (from code, and no worker declares
+    it any more), or unreadable with the ``problem``. ``origin``: code or live. With ``overlap`` "skip": the job of a
+    tick that has not ended (``running``), and the last tick that was passed over for one; such a job counts for
+    ``overlap_for`` seconds."""
 
     name: str
     job: str
@@ -68,6 +62,15 @@ class CronState(NamedTuple):
     running: RunningTick | None = None
     skipped: Skipped | None = None
 
+    @property
+    def words(self) -> str:
+        """When it runs, in plain English."""
+        return in_words(self.expression, self.every)
+
+    def endings(self) -> dict[str, int]:
+        """How many of the last ended how, the most frequent first; empty: it has not, or nobody told."""
+        return dict(Counter(one.ending for one in self.last).most_common())
+
 
 def states(keys: Keys) -> Procedure[list[CronState]]:
     """Every cron on the server, by name."""
@@ -79,21 +82,22 @@ def some_states(keys: Keys, first: int, most: int | None) -> Procedure[tuple[lis
     trips."""
     stored, (running, skipped) = yield from side_by_side(ask(store.read(keys)), ask(store.overlaps(keys)))
     names = sorted(stored.definitions)[first : None if most is None else first + most]
-    pasts = (yield store.past(keys, names)) if names else []
+    pasts = (yield store.past(keys, names, _SHOWN)) if names else []
     states = [
-        _state(stored, name, [Past(*one) for one in past], running.get(name), skipped.get(name))
+        _state(stored, name, past, running.get(name), skipped.get(name))
         for name, past in zip(names, pasts, strict=True)
     ]
     return states, len(stored.definitions)
 
 
 def one_state(keys: Keys, name: str, ahead: int) -> Procedure[CronState]:
-    """One cron, with ``ahead`` of its next times: two round trips. UnknownCron when there is none of this name."""
+    """One cron, with ``ahead`` of its next times and all that is kept of its last ones: two round trips. UnknownCron
+    when there is none of this name."""
     stored, (running, skipped) = yield from side_by_side(ask(store.read(keys)), ask(store.overlaps(keys)))
     if name not in stored.definitions:
         raise _unknown(name, stored)
-    [past] = yield store.past(keys, [name])
-    return _state(stored, name, [Past(*one) for one in past], running.get(name), skipped.get(name), ahead)
+    [past] = yield store.past(keys, [name], store.KEPT)
+    return _state(stored, name, past, running.get(name), skipped.get(name), ahead)
 
 
 def _state(

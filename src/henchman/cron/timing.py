@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
+from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
 from zoneinfo import ZoneInfo
@@ -16,6 +17,7 @@ from zoneinfo import ZoneInfo
 from cronsim import CronSim, CronSimError
 
 from henchman.errors import DefinitionError
+from henchman.kernel.figures import span
 from henchman.kernel.text import as_shown
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "Interval",
     "Plan",
     "Timing",
+    "in_words",
     "in_zone",
     "newest",
     "plan",
@@ -147,6 +150,17 @@ def in_zone(at: float, tz: str | None) -> str:
     """A time as clocks show it in its zone: ``Mon 2026-03-30 02:30 CEST``; None: UTC."""
     when = datetime.fromtimestamp(at, zone(tz or "UTC"))
     return f"{when:%a %Y-%m-%d %H:%M}{f':{when:%S}' if at % 60 else ''} {when:%Z}"
+
+
+@lru_cache(1024)
+def in_words(expression: str | None, every: float | None) -> str:
+    """When a cron runs, in plain English: ``At 09:00 on Monday through Friday``, ``Every 30 s``."""
+    if every is not None:
+        return f"Every {span(every)}"
+    try:
+        return CronSim(expression, datetime.now(UTC)).explain() if expression else ""
+    except CronSimError:
+        return ""
 
 
 def upcoming(timing: Timing, after: float, count: int) -> list[float]:

@@ -21,7 +21,7 @@ _LOOK = load("cron_look")
 _TICK = load("cron_tick")
 
 FRESH = 60  # seconds for which a declaration counts
-_KEPT = 5  # what cron_tick.lua keeps of the past
+KEPT = 50  # runs of a cron that cron_tick.lua keeps
 
 
 def put(keys: Keys, origin: Literal["code", "live"], crons: Sequence[tuple[str, bytes]]) -> Call[list[int]]:
@@ -129,7 +129,7 @@ def note_run(keys: Keys, one: Tick) -> Call[Any]:
 
 def _noted(keys: Keys, one: Tick) -> list[tuple[Arg, ...]]:
     past = keys.cron_past(one.name)
-    return [("LPUSH", past, f"{one.planned:.6f} {one.planned:.6f} {one.jid}"), ("LTRIM", past, 0, _KEPT - 1)]
+    return [("LPUSH", past, f"{one.planned:.6f} {one.planned:.6f} {one.jid}"), ("LTRIM", past, 0, KEPT - 1)]
 
 
 class RunningTick(NamedTuple):
@@ -195,20 +195,35 @@ def overlaps(keys: Keys) -> Call[tuple[dict[str, RunningTick], dict[str, Skipped
     )
 
 
-def past(keys: Keys, names: Sequence[str]) -> Call[list[list[tuple[float, float, str]]]]:
-    """The last five (planned, enqueued, jid) of each cron, newest first; ``names`` are one or more."""
+class Past(NamedTuple):
+    """One job that a cron enqueued: for when (Unix time), when, and its id. ``ending``: how it ended, and when
+    (``ended``), once it has and whoever ran it told: a worker of Sidekiq does not."""
 
-    def decode(lists: Any) -> list[list[tuple[float, float, str]]]:
+    planned: float
+    enqueued: float
+    jid: str
+    ending: str = ""
+    ended: float | None = None
+
+
+def past(keys: Keys, names: Sequence[str], most: int) -> Call[list[list[Past]]]:
+    """The last ``most`` runs of each cron, newest first; ``names`` are one or more."""
+
+    def decode(lists: Any) -> list[list[Past]]:
         return [[entry for text in texts if (entry := _past(text)) is not None] for texts in lists]
 
-    return commands(*(("LRANGE", keys.cron_past(name), 0, _KEPT - 1) for name in names), decode=decode)
+    return commands(*(("LRANGE", keys.cron_past(name), 0, most - 1) for name in names), decode=decode)
 
 
-def _past(text: bytes) -> tuple[float, float, str] | None:
+def _past(text: bytes) -> Past | None:
     planned, _, rest = _text(text).partition(" ")
-    at, _, jid = rest.partition(" ")
+    at, _, rest = rest.partition(" ")
     times = _number(planned.encode()), _number(at.encode())
-    return None if times[0] is None or times[1] is None else (times[0], times[1], jid)
+    if times[0] is None or times[1] is None:
+        return None
+    jid, *told = rest.split(" ")
+    ended = _number(told[1].encode()) if len(told) == 2 else None
+    return Past(*times, rest) if ended is None else Past(*times, jid, told[0], ended)
 
 
 def _running(text: bytes) -> RunningTick | None:

@@ -398,7 +398,8 @@ class Keys:
         return f"{self.prefix}hm:submissions_lost"
 
     def cron_past(self, name: str) -> str:
-        """list, the last five: what a cron enqueued, ``<planned> <enqueued> <jid>``, newest left."""
+        """list, the last 50: what a cron enqueued, ``<planned> <enqueued> <jid>``, newest left; then how that ended and
+        when, ``<ending> <at>``, once it has."""
         return f"{self.prefix}hm:cron:past:{name}"
 
     def control(self, identity: str) -> str:

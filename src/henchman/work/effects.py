@@ -45,15 +45,15 @@ __all__ = [
 ]
 
 #: ``uncancel``: the cancellation of this jid has been carried out, the note of it can go. ``cron_done``: the job of
-#: this cron's tick has ended, the next may come. ``uniterate``: nobody will ask any more where this job stands, an
-#: iterable one or one with a checkpoint; a dead one may be retried by hand and keeps its place. ``result``: keep what
-#: it returned or raised, and wake who waits for it. ``unlock``, ``unrun``: it holds its business key no longer, the
-#: next in line does; who waits for its success hears of its end. ``unslot``: its place of a limit is free, the next in
-#: line has it. ``spent``: it took other points than estimated. ``follow``: it is dead, and holds its key. ``step``:
-#: the same for who waits for a step of a workflow. ``relock``: it holds it again, else ``move.lua`` leaves it where it
-#: is. ``unlatest``: its newest arguments are stored, or not needed any more. ``undebounce``: the burst of pushes that
-#: it ran for is over. ``step_result``: its batch keeps what it returned or raised, as long as it is a member: so ahead
-#: of ``track``: count it in its batch, and write the change down. ``said``: progress or a message.
+#: this cron's tick has ended, the next may come; how is noted. ``uniterate``: nobody will ask any more where this job
+#: stands, an iterable one or one with a checkpoint; a dead one may be retried by hand and keeps its place. ``result``:
+#: keep what it returned or raised, and wake who waits for it. ``unlock``, ``unrun``: it holds its business key no
+#: longer, the next in line does; who waits for its success hears of its end. ``unslot``: its place of a limit is free,
+#: the next in line has it. ``spent``: it took other points than estimated. ``follow``: it is dead, and holds its key.
+#: ``step``: the same for who waits for a step of a workflow. ``relock``: it holds it again, else ``move.lua`` leaves it
+#: where it is. ``unlatest``: its newest arguments are stored, or not needed any more. ``undebounce``: the burst of
+#: pushes that it ran for is over. ``step_result``: its batch keeps what it returned or raised, as long as it is a
+#: member: so ahead of ``track``: count it in its batch, and write the change down. ``said``: progress or a message.
 KINDS = (
     *("uncancel", "cron_done", "uniterate", "result", "unlock", "unrun", "relock", "unlatest", "undebounce"),
     *("unslot", "spent", "follow", "step", "step_result", "track", "said"),
@@ -132,7 +132,7 @@ def effects(keys: Keys, job: Mapping[str, Any], ending: str, told: EndingFacts =
         if cancelled:
             found.append(("uncancel", jid))
         if isinstance(said.get("cron"), str):
-            found.append(("cron_done", said["cron"], jid))
+            found.append(("cron_done", said["cron"], jid, ending))
         if ending in _OVER and (cancelled or said.get("iterable") is True):  # cancel.lua leaves a flag for any job
             found.append(("uniterate", keys.iteration(jid)))
         if ending in _OVER and (told.checkpoint or said.get("checkpoint") is True):

@@ -368,6 +368,7 @@ class CronJson(TypedDict):
     queue: str
     expression: str | None
     every: float | None
+    words: str
     tz: str | None
     state: str
     origin: str

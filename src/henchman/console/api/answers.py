@@ -181,8 +181,17 @@ def blocked(one: BlockedJob) -> dict[str, Any]:
 
 
 def cron(one: CronState) -> dict[str, Any]:
-    names = ("name", "job", "queue", "expression", "every", "tz", "state", "origin")
-    past = [{"planned": moment(at.planned), "enqueued": moment(at.enqueued), "jid": at.jid} for at in one.last]
+    names = ("name", "job", "queue", "expression", "every", "words", "tz", "state", "origin")
+    past = [
+        {
+            "planned": moment(at.planned),
+            "enqueued": moment(at.enqueued),
+            "jid": at.jid,
+            "ending": at.ending or None,
+            "ended": moment(at.ended),
+        }
+        for at in one.last
+    ]
     coming = [times.iso(at) for at in one.next]
     facts: dict[str, Any] = {name: getattr(one, name) for name in names}
     return {**facts, "next": coming, "last": past, "problem": one.problem or None}

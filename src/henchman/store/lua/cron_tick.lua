@@ -6,7 +6,7 @@
 --   an earlier tick, less than overlap_for seconds old (0: who cares), has not ended, 3 because its key is taken; a
 --   text: the server refused it. ask: as in batch_push.
 --   The last planned time of each cron is the fence: it is compared, the job pushed and it is set in one go. Without a
---   payload the tick is passed over. What was pushed is noted in cron_past, the last five, newest left; with overlap_for
+--   payload the tick is passed over. What was pushed is noted in cron_past, the last 50, newest left; with overlap_for
 --   also in cron_running, "<now> <jid>", which the end of the job removes (cron_done in lib/effects.lua); what was not
 --   pushed because of that in cron_skipped, "<planned> <now> <how many for this jid> <jid>". detail: JSON for the
 --   history, of a job that is tracked.
@@ -62,7 +62,7 @@ local function push(name, target, planned, jid, payload, overlap_for, detail, as
   if payload ~= '' then
     local past = key('cron_past') .. name
     redis.pcall('LPUSH', past, planned .. ' ' .. as_text(now) .. ' ' .. jid)
-    redis.pcall('LTRIM', past, 0, 4)
+    redis.pcall('LTRIM', past, 0, 49)
   end
   if payload ~= '' and overlap_for > 0 then
     redis.pcall('HSET', jobs_running, name, as_text(now) .. ' ' .. jid)

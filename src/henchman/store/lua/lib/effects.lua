@@ -24,11 +24,19 @@ local function prepare_effects()
   function kinds.uncancel(effect)
     redis.call('ZREM', key('cancelled'), effect[2])
   end
-  function kinds.cron_done(effect)
+  function kinds.cron_done(effect)  -- [cron_done, cron, jid, ending]
     local running = key('cron_running')
     local mark = redis.call('HGET', running, effect[2])
     if mark and string.match(mark, '^%S+ (.*)$') == effect[3] then  -- else the mark is another job's
       redis.call('HDEL', running, effect[2])
+    end
+    local past = key('cron_past') .. effect[2]
+    for place, text in ipairs(redis.call('LRANGE', past, 0, 49)) do
+      local run, jid = string.match(text, '^(%S+ %S+ (%S+))')
+      if jid == effect[3] and effect[4] then  -- not from a worker of an earlier version
+        redis.call('LSET', past, place - 1, run .. ' ' .. effect[4] .. ' ' .. as_text(server_now()))
+        break
+      end
     end
   end
   function kinds.uniterate(effect)
