@@ -218,12 +218,12 @@ def past(keys: Keys, names: Sequence[str], most: int) -> Call[list[list[Past]]]:
 def _past(text: bytes) -> Past | None:
     planned, _, rest = _text(text).partition(" ")
     at, _, rest = rest.partition(" ")
-    times = _number(planned.encode()), _number(at.encode())
-    if times[0] is None or times[1] is None:
+    due, enqueued = _number(planned.encode()), _number(at.encode())
+    if due is None or enqueued is None:
         return None
     jid, *told = rest.split(" ")
     ended = _number(told[1].encode()) if len(told) == 2 else None
-    return Past(*times, rest) if ended is None else Past(*times, jid, told[0], ended)
+    return Past(due, enqueued, rest) if ended is None else Past(due, enqueued, jid, told[0], ended)
 
 
 def _running(text: bytes) -> RunningTick | None:
