@@ -158,7 +158,7 @@ def in_words(expression: str | None, every: float | None) -> str:
     if every is not None:
         return f"Every {span(every)}"
     try:
-        return CronSim(expression, datetime.now(UTC)).explain() if expression else ""
+        return CronSim(expression, datetime.fromtimestamp(0, UTC)).explain() if expression else ""
     except CronSimError:
         return ""
 
