@@ -73,9 +73,13 @@ ROOMS = {
     "deploy": Room(
         7, ("client.runtime", "client.registry", "cron", "inspector", "wire", "work", "worker")
     ),  # new code, old jobs
-    "oncall": Room(7, ("client.runtime", "batch", "cron", "history.records", "inspector")),
-    "console.api": Room(8, ("client.runtime", "batch", "cron", "history.records", "inspector", "oncall")),
-    "console": Room(9, ("client.runtime", "batch", "cron", "history.records", "history.as_csv", "console.api")),
+    "oncall": Room(7, ("client.runtime", "batch", "cron", "history.records", "history.search", "inspector")),
+    "console.api": Room(
+        8, ("client.runtime", "batch", "cron", "history.records", "history.search", "inspector", "oncall")
+    ),
+    "console": Room(
+        9, ("client.runtime", "batch", "cron", "history.records", "history.search", "history.as_csv", "console.api")
+    ),
     "app": Room(10, BELOW_APP),
     "henchman": Room(11, ("app", *BELOW_APP)),  # the front door, henchman/__init__.py
     "supervisor": Room(12, EVERYTHING),

@@ -108,9 +108,9 @@ def test_find_status_and_prune(home: Home, recorder: Recorder, teller: Teller) -
     assert [one["jid"] for one in page["events"]] == ["job-2"]
     assert "job-1" in command(home, "history", "find", "--after", str(page["after"])).output
     assert "Nothing that fits" in command(home, "history", "find", "class:none").output
-    wrong = command(home, "history", "find", "state:failed")
+    wrong = command(home, "history", "find", "stat:failed")
     assert wrong.exit_code == 2
-    assert "there is no field 'state'" in wrong.output
+    assert "did you mean state:" in wrong.output
     status = json.loads(command(home, "history", "status", "--rows", "--json").output)
     assert (status["rows"]["events"], status["entries"], status["off"]) == (2, 0, None)
     assert command(home, "history", "prune").output == "0 jobs and 0 batches removed\n"

@@ -13,7 +13,8 @@ from henchman.errors import ArgumentError, HistoryAway, HistoryError
 from henchman.history.database import Database
 from henchman.history.reading import History
 from henchman.history.recorder import Recorder
-from henchman.history.records import Search, parse_search
+from henchman.history.records import Search
+from henchman.history.search import is_wide, parse_search
 from support.history import Teller
 
 BATCH = "d" * 32
@@ -93,13 +94,13 @@ def test_a_search_finds_what_fits_the_latest_first(recorder: Recorder, teller: T
     teller.enqueued("other", "f" * 32, args=["Blue_Shoe"])
     record(recorder, teller)
 
-    def found(*words: str) -> list[str]:
-        return [one.jid for one in history.find(parse_search(words)).events]
+    def found(said: str = "") -> list[str]:
+        return [one.jid for one in history.find(parse_search(said)).events]
 
     assert found() == ["other", "mail", "old"]
     assert found("class:shop.mail") == ["mail"]
     assert found("queue:x") == ["old"]
-    assert found("status:error", "since:1h") == ["mail"]
+    assert found("status:error since:1h") == ["mail"]
     assert found("until:1h") == ["old"]
     assert found(f"batch:{BATCH}") == ["mail", "old"]
     assert found("100% SURE") == ["mail"]
@@ -111,19 +112,101 @@ def test_a_search_finds_what_fits_the_latest_first(recorder: Recorder, teller: T
 
 
 def test_what_is_typed_wrongly_is_named() -> None:
-    assert parse_search(["since:2h", "until:2026-11-21T09:30"], now=10_000.0) == Search(
-        since=2800.0, until=1795253400.0
-    )
+    assert parse_search("since:2h until:2026-11-21T09:30", now=10_000.0) == Search(since=2800.0, until=1795253400.0)
     for words, said in (
-        (["klass:x"], "no field 'klass'; did you mean 'class'"),
-        (["status:fail"], "no status 'fail'; did you mean 'failed'"),
-        (["class:"], "needs a value"),
-        (["batch:a", "batch:b"], "stands there twice"),
-        (["since:yesterday"], "since:yesterday: it must be a time ago"),
+        ("clas:x", "did you mean class:?"),
+        ("status:fail", "no status fail; did you mean 'failed'"),
+        ("cause:timeot", "no cause timeot; did you mean 'timeout'"),
+        ("since:yesterday", "since:yesterday: it must be a time ago"),
+        ("size:>64k", "size:>64k: that is not recorded in history; there are class, queue"),
+        ("e:77aa10", "not recorded in history"),
+        ("took:30s", "took:>30s or took:<30s"),
     ):
         with pytest.raises(ArgumentError) as caught:
             parse_search(words)
         assert said in str(caught.value)
+
+
+def test_terms_of_a_search_hold_together(recorder: Recorder, teller: Teller, history: History) -> None:
+    for jid, class_, queue, args, tags in (
+        ("one", "shop.charge", "pay", [{"shop": 77}, "EUR"], ["vip", "eu"]),
+        ("two", "shop.charge", "low", [{"shop": 78}, "EUR"], ["vip-2"]),
+        ("six", "shop.mail", "low", [77], []),
+        ("ten", "other", "pay", ["shop", "77"], ["vip"]),
+    ):
+        teller.enqueued(
+            jid, BATCH if jid == "one" else "", **{"class": class_, "queue": queue, "args": args, "tags": tags}
+        )
+    teller.working("one", BATCH)
+    teller.ended("one", "finished", BATCH)
+    teller.ended("two", "error", ending="dead", error_class="KeyError", message="no", cause="timeout")
+    record(recorder, teller)
+
+    def found(said: str) -> set[str]:
+        every = set[str]()
+        after: int | None = None
+        while True:
+            page = history.find(parse_search(said), after=after, limit=2)
+            every |= {one.jid for one in page.events}
+            if page.after is None:
+                return every
+            after = page.after
+
+    every = {"one", "two", "six", "ten"}
+    assert found("") == every
+    assert found("class:shop.*") == {"one", "two", "six"}
+    assert found("class:shop.charge,other -queue:low") == {"one", "ten"}
+    assert found("-class:shop.*") == {"ten"}
+    assert found("args.shop:77") == {"one"}
+    assert found("args.0.shop:78,77 queue:low") == {"two"}
+    assert found("args.0:77") == {"six"}
+    assert found("args.1:EUR") == {"one", "two"}
+    assert found("-args.1:EUR") == {"six", "ten"}
+    assert found("args.1:EU*") == {"one", "two"}
+    assert found("kwargs.to:ada") == set()
+    assert found("tag:vip") == {"one", "ten"}
+    assert found("tag:vip*") == {"one", "two", "ten"}
+    assert found("-tag:vip,vip-2") == {"six"}
+    assert found("state:done") == {"one"}
+    assert found("state:dead,done") == {"one", "two"}
+    assert found("-state:dead") == {"one", "six", "ten"}
+    assert found("status:error -cause:timeout") == set()
+    assert found("-cause:timeout") == {"one", "six", "ten"}
+    assert found("error:Key*") == {"two"}
+    assert found("-error:KeyError class:shop.charge") == {"one"}
+    assert found("jid:one,six") == {"one", "six"}
+    assert found("-batch:" + BATCH) == {"two", "six", "ten"}
+    assert found("took:<1h") == {"one"}, "others have not run, as far as is known"
+    assert found("waited:<1h state:done") == {"one"}
+    assert found("took:>1h") == set()
+    assert found("attempt:>0") == {"one", "two"}
+    assert found("attempt:0") == {"six", "ten"}
+    assert found("since:1h -until:1h") == every
+    assert found("-since:1h") == set()
+    assert found("worker:nobody") == set()
+    assert found('"77"') == {"one", "six", "ten"}
+    assert found("EUR -queue:low") == {"one"}
+
+
+@pytest.mark.parametrize(
+    ("said", "wide"),
+    [
+        ("refused", True),
+        ("refused since:2h", False),
+        ("refused until:2h", False),
+        ("refused batch:b", False),
+        ("refused -batch:b", True),
+        ("class:shop.charge", False),
+        ("class:shop.*", True),
+        ("args.0:1 class:shop.charge", True),
+        ("state:dead,failed", False),
+        ("jid:a", False),
+        ("took:>30s", True),
+        ("", False),
+    ],
+)
+def test_what_every_event_is_read_for_is_wide(said: str, wide: bool) -> None:
+    assert is_wide(parse_search(said)) is wide
 
 
 def test_a_history_that_is_not_there_says_what_to_do(tmp_path: Path) -> None:

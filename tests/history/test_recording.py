@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from henchman.history.reading import STATUSES, History
+from henchman.history.reading import History
 from henchman.history.recorder import Recorder
+from henchman.history.records import STATUSES
 from support.history import ME, Home, Teller, recording
 
 BATCH = "b" * 32

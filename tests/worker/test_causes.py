@@ -13,7 +13,7 @@ from redis import Redis
 from henchman import App, Failure
 from henchman.config import Config
 from henchman.errors import JobCancelled, JobTimeout, PoisonPill, ProcessCrashed
-from henchman.history.records import parse_search
+from henchman.history.search import parse_search
 from henchman.store import leases
 from henchman.work.outcome import CAUSES, ENDINGS, Outcome, cause_of
 from henchman.worker.rescue import Death, rescue
@@ -130,7 +130,7 @@ def test_history_has_it_as_a_column(redis_url: str, tmp_path: Path) -> None:
 
             wanted = [("error", "timeout"), ("error", "error"), ("finished", None), ("cancelled", "cancelled")]
             until(lambda: causes() == wanted, "history has them")
-            assert [one.jid for one in reading.find(parse_search(["cause:timeout"])).events] == [late.jid]
+            assert [one.jid for one in reading.find(parse_search("cause:timeout")).events] == [late.jid]
     finally:
         app.close()
 

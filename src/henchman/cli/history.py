@@ -15,7 +15,8 @@ from henchman.cli.show import Table, ago, answer, cell, count, duration, say, ta
 from henchman.config.settings import ENDED
 from henchman.errors import ArgumentError, HistoryError, ServerError
 from henchman.history import load
-from henchman.history.records import MOST, DayRecord, Event, EventPage, parse_search
+from henchman.history.records import MOST, DayRecord, Event, EventPage
+from henchman.history.search import parse_search
 from henchman.inspector.days import EndedDay, ended_on, last_days
 from henchman.kernel.clock import ServerClock
 from henchman.store import history as store
@@ -61,12 +62,13 @@ def history() -> None:
 @after_option
 @as_json
 def find(session: Session, words: tuple[str, ...], limit: int, after: int | None, as_json: bool) -> None:
-    """Find jobs, the latest first: class:NAME status:STATUS cause:timeout batch:ID queue:NAME since:2h WORDS.
+    """Find jobs, the latest first: class:NAME status:STATUS cause:timeout batch:ID queue:NAME args.shop:77 took:>30s
+    since:2h WORDS.
 
-    Whatever has no such field before it is looked for in messages, errors and arguments.
+    Terms as in `henchman find`. Whatever is no term is looked for in messages, errors and arguments.
     """
     try:
-        search = parse_search(words)
+        search = parse_search(" ".join(words))
     except ArgumentError as error:
         raise click.UsageError(str(error)) from error
     with history_of(session) as admin:

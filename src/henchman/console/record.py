@@ -8,7 +8,8 @@ from typing import Any, Final
 from henchman.client.runtime import Runtime
 from henchman.console.pages import Query, Screen, View
 from henchman.errors import ArgumentError, HistoryError
-from henchman.history.records import EventPage, Search, parse_search
+from henchman.history.records import EventPage, Search
+from henchman.history.search import DAY_BACK, is_wide, parse_search
 from henchman.inspector.audit import AuditEntry, audited
 from henchman.oncall.deeds import Deed
 from henchman.store import history as stream
@@ -17,7 +18,6 @@ from henchman.store.call import run
 __all__ = ["RecordPages", "words_of_search"]
 
 _LATE: Final = 60.0  # seconds that the record may be behind before the page says so
-_TEXT_IN: Final = "since:24h"  # where a text is looked for unless another time is said: every event there is read
 _HINTS: Final = (
     "status:error since:24h",
     "status:failed since:7d",
@@ -66,12 +66,10 @@ class RecordPages:
 
 
 def words_of_search(said: str) -> tuple[Search, str]:
-    """A search in history, and when, if that was not said: a text is looked for in the last day."""
-    words = said.split()
-    search, within = parse_search(words), ""
-    if search.text and search == search._replace(since=None, until=None, batch=None):
-        search, within = parse_search([*words, _TEXT_IN]), _TEXT_IN
-    return search, within
+    """A search in history, and when, if that was not said: what every event is read for is looked for in the last
+    day."""
+    search = parse_search(said)
+    return (parse_search(f"{said} {DAY_BACK}"), DAY_BACK) if is_wide(search) else (search, "")
 
 
 def _place(one: AuditEntry) -> tuple[str, ...]:

@@ -15,16 +15,16 @@ from functools import wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import msgspec
-from sqlalchemy import ColumnElement, Connection, Integer, Select, cast, func, or_, select
+from sqlalchemy import ColumnElement, Connection, Integer, Select, cast, func, select
 
 from henchman.config import Config
 from henchman.errors import ArgumentError, HistoryAway, HistoryError
+from henchman.history.conditions import checked_statuses, conditions, fits, is_checked, statuses_of
 from henchman.history.database import Database
 from henchman.history.records import (
     FAILURES,
     MOST,
     OF_BATCH,
-    STATUSES,
     BatchRecord,
     Change,
     Changes,
@@ -38,13 +38,14 @@ from henchman.history.records import (
     Search,
 )
 from henchman.history.schema import batches, changes, events, messages, runs
-from henchman.history.stream import host_of, position_at
+from henchman.history.stream import host_of
 from henchman.wire import jsontext, times
 
 __all__ = ["History"]
 
 _RUNNING = 100  # running jobs of which messages, or progress, are looked for
 _STEP = 1000  # events that an iteration reads at once
+_CHECKED = 200  # events that are read at once to be looked through
 DAY, DAYS = 86400, 180  # seconds of a day, and days that are looked back
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -99,7 +100,7 @@ class History:
     ) -> EventPage:
         """Events of a batch in the order in which they were enqueued, of one or some statuses; ``after`` the page's."""
         limit = _limit(limit)
-        wanted = None if status is None else _statuses(status)
+        wanted = None if status is None else checked_statuses(status)
         query = select(events).where(events.c.batch == batch).order_by(events.c.born).limit(limit + 1)
         if after is not None:
             query = query.where(events.c.born > after)
@@ -179,12 +180,26 @@ class History:
         )
 
     def find(self, search: Search, *, after: int | None = None, limit: int = 100) -> EventPage:
-        """The events that fit, the latest first; ``after`` the page's, for older ones."""
+        """The events that fit, the latest first; ``after`` the page's, for older ones. What the database cannot tell,
+        such as an argument by its name, is looked for in ten thousand events a page: it may hold fewer than fit."""
         limit = _limit(limit)
-        query = select(events).where(*_conditions(search)).order_by(events.c.born.desc()).limit(limit + 1)
+        if not is_checked(search):
+            return self._found(search, after, limit)
+        fitting, looked = list[Event](), 0
+        while len(fitting) <= limit and looked < MOST:
+            page = self._found(search, after, _CHECKED)
+            fitting += [one for one in page.events if fits(search, one)]
+            looked, after = looked + len(page.events), page.after
+            if after is None:
+                break
+        shown = fitting[:limit]
+        return EventPage(events=shown, after=shown[-1].seq if len(fitting) > limit else after)
+
+    def _found(self, search: Search, after: int | None, limit: int) -> EventPage:
+        query = select(events).where(*conditions(search)).order_by(events.c.born.desc()).limit(limit + 1)
         if after is not None:
             query = query.where(events.c.born < after)
-        wanted = None if search.status is None else _statuses(search.status)
+        wanted = statuses_of(search)
         with self._connection() as connection:
             if search.batch is None and search.class_ is not None:
                 return _page(connection.execute(query).all(), limit)
@@ -311,41 +326,14 @@ def _limit(limit: int) -> int:
     return limit
 
 
-def _statuses(status: str | Sequence[str]) -> tuple[str, ...]:
-    wanted = (status,) if isinstance(status, str) else tuple(status)
-    for one in wanted:
-        if one not in STATUSES:
-            raise ArgumentError(f"there is no status {one!r}; there are {', '.join(STATUSES)}")
-    return wanted
-
-
 def _ended_on(day: str, status: str | Sequence[str] | None, name: str) -> list[ColumnElement[bool]]:
     first = times.first_of_day(day)
     ended = [events.c.ended_at >= first, events.c.ended_at < first + DAY]
     if status is not None:
-        ended.append(events.c.status.in_(_statuses(status)))
+        ended.append(events.c.status.in_(checked_statuses(status)))
     if name:
         ended.append(events.c["class"] == name)
     return ended
-
-
-def _conditions(search: Search) -> Iterator[ColumnElement[bool]]:
-    c = events.c
-    for column, value in ((c["class"], search.class_), (c.batch, search.batch), (c.queue, search.queue)):
-        if value is not None:
-            yield column == value
-    if search.cause is not None:
-        yield c.cause == search.cause
-    if search.status is not None:
-        yield c.status.in_(_statuses(search.status))
-    if search.since is not None:
-        yield c.born >= position_at(search.since)
-    if search.until is not None:
-        yield c.born < position_at(search.until)
-    if search.text:
-        wanted = search.text.lower()
-        columns = (c.message, c.error_class, c.args, c.kwargs)
-        yield or_(*(func.lower(one).contains(wanted, autoescape=True) for one in columns))
 
 
 # --- rows as records: JSON decoded, values that were taken away shown as nothing --------------------------------------

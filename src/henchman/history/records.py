@@ -1,5 +1,4 @@
-"""The records of history: frozen structs, each with ``to_json`` (plain values; times are Unix seconds), and the search
-that people type.
+"""The records of history: frozen structs, each with ``to_json`` (plain values; times are Unix seconds), and a search.
 
 ``seq`` and ``changed`` are positions: whole numbers that only rise, in the order of recording. Pages and
 ``changed_since`` go by them; they mean nothing else.
@@ -7,18 +6,13 @@ that people type.
 
 from __future__ import annotations
 
-import re
-import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 
 from henchman.config.settings import ENDED
-from henchman.errors import ArgumentError
-from henchman.kernel.text import did_you_mean
-from henchman.wire import times
-from henchman.work.outcome import CAUSES
+from henchman.kernel.terms import Term
 
 __all__ = [
     "FAILURES",
@@ -36,7 +30,6 @@ __all__ = [
     "RunRecord",
     "Search",
     "batch_status",
-    "parse_search",
 ]
 
 STATUSES = (
@@ -46,7 +39,6 @@ STATUSES = (
 FAILURES = ("failed", "error")
 OF_BATCH = "batch:"  # and its id: the owner of a change that is no job's
 MOST = 10_000  # records of one page
-_FIELDS = ("class", "status", "batch", "queue", "cause", "since", "until", "text")
 
 
 class HistoryRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +184,7 @@ class Search(NamedTuple):
     """A search; every field that is set must fit. Times are Unix seconds of when a job was enqueued.
 
     ``text`` is searched for in messages, error classes and arguments, in any case: set another field with it, because
-    every event that fits the rest is read.
+    every event that fits the rest is read. ``terms``: what else has to hold, as ``history.search`` reads it.
     """
 
     class_: str | None = None
@@ -203,44 +195,7 @@ class Search(NamedTuple):
     since: float | None = None
     until: float | None = None
     text: str | None = None
-
-
-def parse_search(words: Iterable[str], *, now: float | None = None) -> Search:
-    """A search out of ``field:value`` words (``class:shop.create since:2h``); other words are text to look for.
-    ArgumentError names what is wrong."""
-    found: dict[str, Any] = {}
-    texts = []
-    for word in words:
-        field, colon, value = word.partition(":")
-        if not colon or not re.fullmatch(r"[a-z_]+", field):
-            texts.append(word)
-            continue
-        if field not in _FIELDS:
-            near = did_you_mean(field, _FIELDS)
-            raise ArgumentError(
-                f"there is no field {field!r}{near}; there are {', '.join(_FIELDS)} (text:{word} is text)"
-            )
-        if not value:
-            raise ArgumentError(f"{field}: needs a value right behind the colon")
-        if field == "text":
-            texts.append(value)
-        elif field in found:
-            raise ArgumentError(f"{field}: stands there twice")
-        else:
-            found[field] = value
-    if "status" in found and found["status"] not in STATUSES:
-        status = found["status"]
-        near = did_you_mean(status, STATUSES)
-        raise ArgumentError(f"there is no status {status!r}{near}; there are {', '.join(STATUSES)}")
-    if found.get("cause", CAUSES[0]) not in CAUSES:
-        near = did_you_mean(found["cause"], CAUSES)
-        raise ArgumentError(f"there is no cause {found['cause']!r}{near}; there are {', '.join(CAUSES)}")
-    now = time.time() if now is None else now
-    moments: dict[str, Any] = {
-        name: times.said_moment(name, found.pop(name), now) for name in ("since", "until") if name in found
-    }
-    class_ = found.pop("class", None)
-    return Search(class_=class_, text=" ".join(texts) or None, **moments, **found)
+    terms: Sequence[Term] = ()
 
 
 def batch_status(found: BatchRecord) -> dict[str, Any]:

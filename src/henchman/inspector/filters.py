@@ -8,9 +8,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple
-
-import msgspec
+from typing import Final, Literal, NamedTuple
 
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry
@@ -18,7 +16,8 @@ from henchman.kernel.terms import Bound, Kind, Term, quoted, terms_of
 from henchman.kernel.text import did_you_mean, visible
 from henchman.store import queues
 from henchman.store.call import Procedure, ask, side_by_side
-from henchman.wire import jsontext, times
+from henchman.wire import times
+from henchman.wire.argument_paths import written_at
 from henchman.work.effects import batch_of
 from henchman.work.outcome import CAUSES
 
@@ -196,40 +195,7 @@ def _at(one: Entry) -> float | None:
 
 
 def _arguments(term: Term, one: Entry) -> Iterator[str | None]:
-    """The arguments that a term is about, as one writes what is shown of them: ``args.0`` by its place,
-    ``args.shop`` by its name, or by its name in any argument; further words go into it."""
-    args, kwargs = one.arguments
-    first, *path = term.path
-    places: list[Any] = [kwargs.get(first, _NONE)]
-    if term.name == "args" and first.isascii() and first.isdigit():
-        places += args[int(first) : int(first) + 1] if len(first) < 6 else []
-    elif term.name == "args":
-        places += [_step(part, first) for part in args]
-    for step in path:
-        places = [_step(part, step) for part in places]
-    return map(_written, places)
-
-
-_NONE: Final = object()
-
-
-def _step(part: Any, step: str) -> Any:
-    if isinstance(part, dict):
-        return part.get(step, _NONE)
-    at = int(step) if isinstance(part, list) and step.isascii() and step.isdigit() and len(step) < 6 else -1
-    return part[at] if isinstance(part, list) and 0 <= at < len(part) else _NONE
-
-
-def _written(part: Any) -> str | None:
-    """A value of JSON as one writes it: of a text the text, of anything else its JSON; None: there is none."""
-    if part is _NONE:
-        return None
-    if isinstance(part, str):
-        return part
-    try:
-        return jsontext.encode(part).decode("utf-8", "replace")
-    except (msgspec.MsgspecError, TypeError, ValueError, OverflowError, RecursionError):
-        return None
+    return written_at(term.name, term.path, *one.arguments)
 
 
 _TESTS: Final[Mapping[str, _Test]] = {

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from henchman.batch.listing import find_batches, one_batch
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, HistoryError, ServerAway, ServerError
-from henchman.history.records import Search, parse_search
+from henchman.history.search import DAY_BACK, parse_search
 from henchman.inspector.base import Entry, Mask
 from henchman.inspector.errors import Narrowed, errors
 from henchman.inspector.filters import EntryFilter, FoundAt, entry_filter
@@ -40,7 +40,6 @@ _PROCESSES: Final = 2000  # that are asked what they run
 _SCOPES, _LIMITS, _ORDERED = 100, 50, 20  # in which a key, a value, an id is looked up
 _CRONS: Final = 25  # on a page of theirs
 _AN_ID: Final = re.compile(r"(?=\S*\d)[A-Za-z0-9_.:-]{8,200}|[0-9a-f]{24}")
-_FIELD: Final = re.compile(r"(?<!\S)error:")
 
 
 class Hit(NamedTuple):
@@ -248,10 +247,10 @@ def _history(runtime: Runtime, text: str) -> FoundIn:
     if runtime.config.why_history_is_off():
         return FoundIn("History", ())
     try:
-        search: Search = parse_search([*_FIELD.sub("", text).split(), *([] if "since:" in text else ["since:24h"])])
         reading = runtime.open_history().reading
         record = reading.job(text, most=1) if _AN_ID.fullmatch(text) else None
-        page = None if record else reading.find(search, limit=SHOWN)
+        within = text if record or parse_search(text).since is not None else f"{text} {DAY_BACK}"
+        page = None if record else reading.find(parse_search(within), limit=SHOWN)
     except (ArgumentError, HistoryError) as error:
         return FoundIn("History", (), problem=f"not searched: {shorten(str(error), 200)}")
     events = [record.event] if record else page.events if page else []
@@ -260,8 +259,7 @@ def _history(runtime: Runtime, text: str) -> FoundIn:
         for one in events
     ]
     hits = [one._replace(exact=True) for one in hits] if record else hits
-    within = {"q": text} if record else {"q": f"{text} since:24h"}
-    return FoundIn("History", hits, more=bool(page and page.after), place=("history",), narrowed=within)
+    return FoundIn("History", hits, more=bool(page and page.after), place=("history",), narrowed={"q": within})
 
 
 # ---- whatever has a name

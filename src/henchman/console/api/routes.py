@@ -27,7 +27,8 @@ from henchman.console.api import (
 from henchman.cron.registry import one_state as one_cron
 from henchman.cron.registry import some_states as some_crons
 from henchman.errors import ArgumentError, UnknownCron
-from henchman.history.records import STATUSES, parse_search
+from henchman.history.records import STATUSES, Search
+from henchman.history.search import parse_search
 from henchman.inspector import days
 from henchman.inspector import metrics as figures
 from henchman.inspector.audit import audited
@@ -366,8 +367,7 @@ class JsonApi:
 
     def batch_jobs(self, ask: Ask, id: str) -> dict[str, Any]:
         self._batch(id)
-        words = [f"batch:{id}", *([f"status:{ask.word('status')}"] if ask.word("status") else [])]
-        return self._recorded(words, ask)
+        return self._recorded(Search(batch=id, status=ask.word("status") or None), ask)
 
     def scopes(self, ask: Ask) -> dict[str, Any]:
         found = self._run(scope_states(self._keys, ask.word("q"), _SCOPES))
@@ -417,12 +417,11 @@ class JsonApi:
         return answers.metrics(found, before, ask.limit)
 
     def history(self, ask: Ask) -> dict[str, Any]:
-        return self._recorded(ask.word("q").split(), ask)
+        return self._recorded(parse_search(ask.word("q")), ask)
 
-    def _recorded(self, words: Sequence[str], ask: Ask) -> dict[str, Any]:
+    def _recorded(self, search: Search, ask: Ask) -> dict[str, Any]:
         if off := self._runtime.config.why_history_is_off():
             raise Missing(off)
-        search = parse_search(words)
         found = self._runtime.open_history().reading.find(search, after=ask.first or None, limit=ask.limit)
         return {"items": [answers.event(one) for one in found.events], "next": ask.following(found.after)}
 
