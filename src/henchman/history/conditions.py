@@ -100,7 +100,7 @@ def _between(first: Any, last: Any, term: Term) -> _Condition:
     return and_(first > 0, last > 0, _bounded(last - first, term.bounds))
 
 
-def _born(term: Term) -> _Condition:
+def _enqueued(term: Term) -> _Condition:
     positions = [Bound(one.sign, position_at(one.limit)) for one in term.bounds]
     return _bounded(_C.born, positions)
 
@@ -116,8 +116,8 @@ _OF: Final[Mapping[str, Callable[[Term], _Condition]]] = {
     "attempt": lambda term: _bounded(func.coalesce(_C.attempts, 0), term.bounds),
     "took": lambda term: _between(_C.started_at, _C.ended_at, term),
     "waited": lambda term: _between(_C.enqueued_at, _C.started_at, term),
-    "since": _born,
-    "until": _born,
+    "since": _enqueued,
+    "until": _enqueued,
 }
 
 _CHECKED: Final[Mapping[str, Callable[[Term, Event], Iterator[str | None] | Sequence[Any]]]] = {
