@@ -211,6 +211,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "jobs.charge": [_charge],
     "jobs.end_lost": [_end_lost],
     "queues.remove": [lambda keys: queues.remove(keys, "a", b"{}", _uniterate(keys, "a", "b"))],
+    "queues.bring_forward": [lambda keys: queues.bring_forward(keys, "a", b"{}")],
     "queues.forget_trimmed": [lambda keys: queues.forget_trimmed(keys, b"{}", _uniterate(keys, "a", "b"))],
     "locks.claim": [_claim],
     "locks.look": [lambda keys: locks.look(keys, "s", "k", 604_800)],

@@ -93,6 +93,23 @@ def test_a_rate_and_a_time_are_chosen_in_the_question(app: App, redis: Redis) ->
     assert "at most 10" in browser.get("/operations/1").words
 
 
+@pytest.mark.parametrize(
+    ("a_minute", "said"), [(0, ""), (100, ""), (25, "That is 2 min of their work (workers ran 25 jobs")]
+)
+def test_what_releases_more_than_a_minute_of_work_says_so(app: App, redis: Redis, a_minute: int, said: str) -> None:
+    put(app, "dead", "sync", 50, at=time.time() - 60)
+    now = time.time()
+    for back in range(5, -1, -1):
+        level = {"at": now - 60 * back, "processed": (5 - back) * a_minute, "sizes": {}}
+        redis.lpush("hm:levels", encode(level))
+    browser = Browser(app.console())
+    shown = browser.get(f"/dead/sync/{int(now)}/do/retry-found").words
+    assert "50 dead jobs" in shown
+    assert ("of their work" in shown) is bool(said)
+    assert said in shown
+    assert "of their work" not in browser.get(f"/dead/sync/{int(now)}/do/delete-found").words
+
+
 def test_a_queue_is_searched_and_cleared(app: App, redis: Redis) -> None:
     for number in range(60):
         job = {"class": "odd" if number % 2 else "even", "queue": "q", "args": [number], "jid": f"{number:024}"}

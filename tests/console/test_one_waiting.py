@@ -1,4 +1,5 @@
-"""One job that waits in a queue, deleted from the queue's page or from its own; the others stay where they are."""
+"""One job that waits in a queue, deleted or brought forward from the queue's page or its own; the others stay
+where they are."""
 
 from __future__ import annotations
 
@@ -65,3 +66,42 @@ def test_who_only_looks_is_not_offered_it(app: App, redis: Redis) -> None:
         assert "/do/delete" not in " ".join(looker.get(page).links)
     assert looker.post(f"/queues/mail/{handle.jid}/do/delete").status == 403
     assert ids(redis, "mail") == [handle.jid]
+
+
+@pytest.mark.parametrize("queue", ["mail", "odd/ü?#<b>"])
+def test_one_of_a_queue_runs_next(app: App, redis: Redis, queue: str) -> None:
+    before = [f"{number:024x}" for number in range(4)]
+    chosen = before[1]
+    redis.sadd("queues", queue)
+    for jid in before:
+        redis.lpush(f"queue:{queue}", encode({"class": "HardJob", "queue": queue, "args": [], "jid": jid}))
+    browser = Browser(app.console())
+    page = f"/queues/{tilde(queue)}"
+    act = f"{page}/{chosen}/do/next"
+    assert act in browser.get(f"/jobs/{chosen}").links
+    links = browser.get(page).links
+    assert act in links
+    assert f"{page}/{before[0]}/do/next" not in links, "it is the next one"
+    for _ in range(2):
+        done = browser.act(page, act)
+        assert (done.status, done.headers["location"].startswith(page + "?said=")) == (303, True)
+        assert ids(redis, queue)[::-1] == [chosen, before[0], *before[2:]]
+    assert "is the next one of" in browser.get("/audit").words
+    redis.rpop(f"queue:{queue}")
+    assert browser.post(act, {"token": browser.token(page)}).status == 409
+    looker = Browser(app.console(authorize=lambda request: "look"))
+    assert "/do/next" not in " ".join(looker.get(page).links)
+    assert looker.post(act).status == 403
+    assert ids(redis, queue)[::-1] == [before[0], *before[2:]]
+
+
+def test_one_of_a_line_is_the_next_of_its_line(app: App, redis: Redis) -> None:
+    for number in range(3):
+        redis.lpush(
+            "queue:f@A", encode({"class": "sync", "queue": "f", "args": ["A", number], "jid": f"{number:024x}"})
+        )
+    redis.sadd("queues", "f", "f@A")
+    line = app.queues["f@A"]
+    assert line.run_next(f"{2:024x}")
+    assert ids(redis, "f@A")[::-1] == [f"{number:024x}" for number in (2, 0, 1)]
+    assert not line.run_next("0" * 23 + "9")

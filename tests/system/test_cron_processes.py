@@ -118,6 +118,7 @@ def test_the_command_line(redis: Redis, redis_url: str, project: Path) -> None:
             "job": "report",
             "queue": "reports",
             "expression": "0 9 * * 1-5",
+            "words": "At 09:00 on Monday through Friday",
             "every": None,
             "tz": "Europe/Paris",
             "missed": "skip",

@@ -11,13 +11,16 @@ from henchman.client.runtime import Runtime
 from henchman.console.pages import Query, Screen, View
 from henchman.errors import ArgumentError, BatchError
 from henchman.inspector import operations as asked
+from henchman.inspector.due import ran_lately
 from henchman.inspector.operations import COUNTED, Act, Place, Wish, sources
 from henchman.inspector.operator import Operator
+from henchman.kernel.figures import span
 from henchman.kernel.text import count, shorten, visible
 from henchman.oncall.batch_operations import CARRIERS, BatchAct, begin_on_batch, concerned
 from henchman.oncall.deeds import Deed, Missing, Order, Question, Unwanted
-from henchman.store.call import Procedure, run
+from henchman.store.call import Procedure, ask, run
 from henchman.store.operations import UNDO_FOR
+from henchman.store.queues import levels
 
 __all__ = ["BulkActs", "moment_of"]
 
@@ -199,7 +202,19 @@ class BulkActs:
         begin = f"{many}{held}, as of the page before, {_VERBS[wish.act][1]}; what comes after it is left alone."
         cleared = wish.place == "queues" and not wish.text and wish.name == visible(wish.name).strip()
         typed = wish.name if cleared else _typed(len(found))
-        return Question(visible(f"{begin} {_BACK[wish.act]} Among them: {some}"), typed)
+        work = self._work_of(len(found)) if wish.act == "retry" else ""
+        return Question(visible(f"{begin} {work}{_BACK[wish.act]} Among them: {some}"), typed)
+
+    def _work_of(self, many: int) -> str:
+        """How long workers have to do with so many jobs, by their pace of the last minutes; empty where that is no
+        minute, or not known."""
+        past = run(self._runtime.connections, ask(levels(self._runtime.keys)))
+        ran = ran_lately(past, self._runtime.clock.now())
+        if not ran or many <= ran:
+            return ""
+        pace = f"workers ran {count(round(ran), 'job')} a minute lately"
+        least = "at least " if many >= COUNTED else ""
+        return f"That is {least}{span(60 * many / ran)} of their work ({pace}): choose a rate, or others wait longer. "
 
     def _abort(self, number: str) -> str:
         return self._turned(asked.abort, number, "is aborted: what it did stays done", "is at its end already")

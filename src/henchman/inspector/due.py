@@ -15,7 +15,7 @@ from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
 
-__all__ = ["DUE_SPANS", "DueJson", "DueTimes", "Peak", "due_times", "peak_of", "span_of", "spread_time"]
+__all__ = ["DUE_SPANS", "DueJson", "DueTimes", "Peak", "due_times", "peak_of", "ran_lately", "span_of", "spread_time"]
 
 DueSpan = Literal["hour", "day"]
 #: by name, how many bars there are and how many seconds each is long
@@ -87,12 +87,17 @@ def due_times(keys: Keys, key: str, now: float, span: DueSpan = "hour") -> Proce
     since = now // step * step
     edges = [since + step * bar for bar in range(many + 1)]
     counted, past = yield from side_by_side(ask(queues.set_counts(key, edges)), ask(queues.levels(keys)))
+    return DueTimes(since, step, counted[0], counted[1:-1], counted[-1], ran_lately(past, now))
+
+
+def ran_lately(past: Sequence[queues.Level], now: float) -> float | None:
+    """How many jobs a minute workers have ended in the last minutes, out of what was noted, the latest first; None: too
+    little was."""
     older = [one for one in past if 60 <= now - one.at < _PACE]
     newest = past[0] if past else None
-    ran = None
     if newest and older and newest.at > older[-1].at:
-        ran = max(60 * (newest.processed - older[-1].processed) / (newest.at - older[-1].at), 0.0)
-    return DueTimes(since, step, counted[0], counted[1:-1], counted[-1], ran)
+        return max(60 * (newest.processed - older[-1].processed) / (newest.at - older[-1].at), 0.0)
+    return None
 
 
 def peak_of(entries: Iterable[Entry], now: float, most: int) -> float:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from typing import Final, Literal, NamedTuple, TypedDict
+from typing import Literal, NamedTuple, TypedDict
 
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ServerError
@@ -17,9 +17,9 @@ from henchman.inspector.base import Entry, Inspector, checked_name, checked_page
 from henchman.inspector.filters import EntryFilter, FoundAt, entry_filter
 from henchman.inspector.pauses import PauseJson, pause_queue
 from henchman.inspector.processes import list_processes, living
-from henchman.inspector.tenants import TenantList, tenants_of
+from henchman.inspector.tenants import TenantList, set_weight, tenants_of
 from henchman.store import fair, ordered_people, queues
-from henchman.store.call import Page, Pages, Procedure, ask, awaited, first, now, side_by_side
+from henchman.store.call import Call, Page, Pages, Procedure, ask, awaited, first, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
 from henchman.work.effects import of_payload
@@ -45,7 +45,6 @@ _OPENED = 2000  # that it looks at where each is sent and opened here
 _QUEUED = FoundAt("queued")
 _AT_ONCE = 500  # queues looked at in one call
 _OVERLAP = 10  # payloads read again with each page, to see that nothing was skipped; fewer of large ones
-MOST_WEIGHTS: Final = 1000  # tenants of a queue that have a weight: every fetch reads them
 _MEMORY = 10_000  # payloads that a loop remembers, so as not to give them twice
 
 
@@ -181,14 +180,7 @@ class Queue(Inspector):
     @now
     def set_weight(self, tenant: str, weight: int) -> Procedure[None]:
         """Give ``tenant`` so many turns where others have one, from now on; 1 is what all have."""
-        if type(weight) is not int or not 1 <= weight <= 100:
-            raise ArgumentError(f"weight={weight!r}: give a whole number of turns from 1 to 100")
-        if self.name not in (yield fair.names(self._keys)):
-            raise ArgumentError(f"queue {self.name!r} is not fair: no job of it says fair_by=")
-        known: dict[str, int] = yield fair.weights(self._keys, self.name)
-        if len(known) >= MOST_WEIGHTS and tenant not in known and weight != 1:
-            raise ArgumentError(f"{MOST_WEIGHTS:,} tenants of {self.name!r} have weights already: take one back with 1")
-        yield fair.set_weight(self._keys, self.name, tenant, weight)
+        return set_weight(self._keys, self.name, tenant, weight)
 
     def __iter__(self) -> Iterator[Entry]:
         """Every payload that is there now, the newest first, read in pages."""
@@ -228,18 +220,27 @@ class Queue(Inspector):
     @now
     def delete(self, job: str | Entry) -> Procedure[bool]:
         """Remove a job, by its id or as it was found here; False when it is not here (any more)."""
+        return self._wherever("delete", job, self._removal)
+
+    @now
+    def run_next(self, job: str | Entry) -> Procedure[bool]:
+        """Let a job be the next one that is fetched from here (of a fair queue: from its line), by its id or as it was
+        found here; False when it is not here (any more)."""
+        return self._wherever("run_next", job, lambda name, payload: queues.bring_forward(self._keys, name, payload))
+
+    def _removal(self, name: str, payload: bytes) -> Call[int]:
+        return queues.remove(self._keys, name, payload, of_payload(self._keys, payload, "deleted"))
+
+    def _wherever(self, act: str, job: str | Entry, does: Callable[[str, bytes], Call[int]]) -> Procedure[bool]:
+        """Whether the queue itself, or a line of it, had the job that the act is for, and did it."""
         if isinstance(job, Entry):
             entry: Entry | None = job
         else:
-            jid = checked_text("delete", job, "the id of a job, or an entry that was found here")
-            entry = yield from self._find(jid)
+            entry = yield from self._find(checked_text(act, job, "the id of a job, or an entry that was found here"))
         if entry is None:
             return False
-        effects = of_payload(self._keys, entry.payload, "deleted")
-        if (yield queues.remove(self._keys, self.name, entry.payload, effects)):
-            return True
-        for line in (yield from self._lines()):
-            if (yield queues.remove(self._keys, line.name, entry.payload, effects)):
+        for name in (self.name, *(line.name for line in (yield from self._lines()))):
+            if (yield does(name, entry.payload)):
                 return True
         return False
 
@@ -300,6 +301,7 @@ class Queue(Inspector):
     anext_holding = awaited(next_holding)
     afind = awaited(find)
     adelete = awaited(delete)
+    arun_next = awaited(run_next)
     aclear = awaited(clear)
     apause = awaited(pause)
     aunpause = awaited(unpause)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import time
-from typing import NamedTuple, TypedDict
+from typing import Final, NamedTuple, TypedDict
 
+from henchman.errors import ArgumentError
 from henchman.inspector.base import latency_of
 from henchman.store import fair, queues
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 
-__all__ = ["TenantJson", "TenantList", "TenantState", "tenants_of"]
+__all__ = ["TenantJson", "TenantList", "TenantState", "set_weight", "tenants_of"]
+
+MOST_WEIGHTS: Final = 1000  # tenants of a queue that have a weight: every fetch reads them
 
 
 class TenantJson(TypedDict):
@@ -77,3 +80,15 @@ def tenants_of(keys: Keys, name: str, most: int) -> Procedure[TenantList]:
         for one in lines
     ]
     return TenantList(states, total, 0 if isinstance(look, str) else look.size - look.lines)
+
+
+def set_weight(keys: Keys, queue: str, tenant: str, weight: int) -> Procedure[None]:
+    """Give the tenant so many turns where others have one; 1 is what all have."""
+    if type(weight) is not int or not 1 <= weight <= 100:
+        raise ArgumentError(f"weight={weight!r}: give a whole number of turns from 1 to 100")
+    if queue not in (yield fair.names(keys)):
+        raise ArgumentError(f"queue {queue!r} is not fair: no job of it says fair_by=")
+    known: dict[str, int] = yield fair.weights(keys, queue)
+    if len(known) >= MOST_WEIGHTS and tenant not in known and weight != 1:
+        raise ArgumentError(f"{MOST_WEIGHTS:,} tenants of {queue!r} have weights already: take one back with 1")
+    yield fair.set_weight(keys, queue, tenant, weight)

@@ -146,6 +146,7 @@ class Deeds:
             | {
                 ("queues", "pause"): Deed("Pause…", PAUSE, self._pause, "one", asks="Reason", fields=PAUSE_FIELDS),
                 ("queues", "resume"): Deed("Resume", "", self._resume),
+                ("queues", "next"): Deed("Run next", "", self._run_next, "list"),
                 ("queues", "delete"): Deed("Delete…", _DELETE_WAITING, self._delete_waiting, "list"),
                 ("jobs", "cancel"): Deed(
                     "Cancel…", "It does not start any more; while it runs, it is told.", self._cancel
@@ -220,6 +221,11 @@ class Deeds:
         if not self._queues[name].delete(jid):
             raise Unwanted(f"{visible(jid)} does not wait in {visible(name)} any more")
         return f"{visible(jid)} is deleted out of {visible(name)}"
+
+    def _run_next(self, name: str, jid: str) -> str:
+        if not self._queues[name].run_next(jid):
+            raise Unwanted(f"{visible(jid)} does not wait in {visible(name)} any more")
+        return f"{visible(jid)} is the next one of {visible(name)}"
 
     def _cancel(self, jid: str) -> str:
         self._runtime.cancel(jid)

@@ -17,6 +17,7 @@ from henchman.store.call import Arg, Call, Procedure, ask, command, commands, lo
 from henchman.store.keys import Keys
 
 _REMOVE = load("remove")
+_BRING_FORWARD = load("bring_forward")
 _CLEAR = load("clear")
 _LIST_PAGE = load("list_page")
 _SET_PAGE = load("zset_page")
@@ -240,6 +241,11 @@ def remove(keys: Keys, name: str, payload: bytes, effects: bytes = b"") -> Call[
     return script(
         _REMOVE, [keys.queues, raw(keys.queue(name))], [payload, effects], int, again=True, decode_again=_removed
     )
+
+
+def bring_forward(keys: Keys, name: str, payload: bytes) -> Call[int]:
+    """1 the payload is fetched next; 0 it was not in the queue."""
+    return script(_BRING_FORWARD, [raw(keys.queue(name))], [payload], int, again=True)
 
 
 def forget_trimmed(keys: Keys, payload: bytes, effects: bytes) -> Call[int]:
