@@ -149,6 +149,9 @@ def test_its_files_can_be_kept(recorded: Shop) -> None:
     assert f'filename="{recorded.done}-events.csv"' in events.headers["content-disposition"]
     assert events.text.count("\n") == 2
     assert "price 0 is not above zero" in events.text
+    lines = [msgspec.json.decode(line) for line in browser.get(f"{page}/events.ndjson?status=failed").body.splitlines()]
+    assert lines
+    assert {(one["batch"], one["status"]) for one in lines} == {(recorded.done, "failed")}
     results = browser.get(f"{page}/results.csv")
     assert results.text.count("\n") == 7
     assert "sku-3" in results.text

@@ -172,7 +172,7 @@ def test_who_takes_a_file_away_stands_in_the_audit(recorded: App) -> None:
 
 def test_a_file_that_is_left_is_said_to_be(recorded: App) -> None:
     reading, _ = (
-        files.taken(files.csv_file("x.csv", iter([b"a" * 1500, b"b"])), recorded, who, ["dead", "jobs.csv"], {})
+        files.taken(files.file_of("x.csv", iter([b"a" * 1500, b"b"])), recorded, who, ["dead", "jobs.csv"], {})
         for who in ("ana", "bo")
     )
     assert next(reading) == b"a" * 1500
@@ -211,6 +211,34 @@ def test_the_file_of_history_has_what_the_search_finds(recorded: App, monkeypatc
     assert "there is no status" in browser.get("/history/jobs.csv?q=status:nope").words
     assert browser.get("/history/jobs.csv?q=status:nope").status == 404
     assert browser.get("/history/other.csv").status == 404
+
+
+def documents(shown: Shown) -> list[dict[str, Any]]:
+    assert (shown.status, shown.headers["content-type"]) == (200, "application/x-ndjson")
+    return [json.loads(line) for line in shown.body.splitlines()]
+
+
+def test_programs_take_lines_of_json(recorded: App, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    redis.zadd("dead", {json.dumps({"class": "x", "jid": "d1", "args": [2**63, "\u202e"]}): 5.0, "no json": 4.0})
+    browser = Browser(recorded.console())
+    monkeypatch.setattr(files, "_STEP", 2)
+    [link] = [
+        one for one in browser.get("/history?q=status:error").links if one.endswith("jobs.ndjson?q=status%3Aerror")
+    ]
+    found = documents(browser.get(link))
+    assert [(one["class"], one["status"], one["args"]) for one in found] == [
+        ("shop.pay", "error", [XSS]),
+        ("shop.pay", "error", [FORMULA]),
+    ]
+    assert len(documents(browser.get("/history/jobs.ndjson"))) == 6
+    assert documents(browser.get("/history/jobs.ndjson?q=nothing-like-it")) == []
+    day = documents(browser.get(f"/days/{today(recorded)}/jobs.ndjson?status=error"))
+    assert sorted(one["args"] for one in day) == sorted([[XSS], [FORMULA]])
+    first, second = documents(browser.get("/dead/jobs.ndjson"))
+    assert (first["args"], second["payload"]) == ([2**63, "\u202e"], "no json")
+    assert "jobs.csv, jobs.ndjson" in browser.get("/dead/jobs.xml").words
+    [last, *_] = run(recorded.connections, audit.audited(recorded.keys, "export", 0, 9)).entries
+    assert (last.page, last.names) == ("dead", ["jobs.ndjson"])
 
 
 def test_without_history_there_is_no_file_of_it(browser: Browser) -> None:

@@ -12,7 +12,7 @@ from henchman.batch import results as batch_results
 from henchman.batch.batch import Batch, BatchStatus, find_batch
 from henchman.batch.listing import BatchRow, find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console.files import csv_file
+from henchman.console.files import JSON_LINES, FileForm, file_of
 from henchman.console.graph import draw, waterfall
 from henchman.console.pages import Download, Query, Screen, View
 from henchman.errors import ArgumentError, BatchError, HistoryError, UnknownBatch
@@ -185,28 +185,31 @@ class BatchPages:
     # ---- files
 
     def file(self, id: str, name: str, query: Query) -> Download:
-        """``events.csv``: its jobs out of history; ``results.csv``: what they returned."""
+        """``events``: its jobs out of history; ``results``: what they returned; for a spreadsheet or for programs."""
         _checked(self._runtime, id)
-        makers = {"events.csv": self._events, "results.csv": self._results}
+        makers: Mapping[str, Callable[[], Iterator[bytes]]] = {
+            "events.csv": lambda: FileForm("csv", as_csv.head(), as_csv.lines).parts(self._events(id, query)),
+            "events.ndjson": lambda: JSON_LINES.parts(self._events(id, query)),
+            "results.csv": lambda: iterate(self._runtime.connections, batch_results.as_csv(self._runtime, id)),
+            "results.ndjson": lambda: iterate(
+                self._runtime.connections, batch_results.as_json_lines(self._runtime, id)
+            ),
+        }
         if name not in makers:
-            raise Missing("there is no such file: events.csv, results.csv")
+            raise Missing(f"there is no such file: {', '.join(makers)}")
         try:
-            parts = makers[name](id, query.word("status", *STATUSES))
-            return csv_file(f"{id[:40]}-{name}", parts)
+            return file_of(f"{id[:40]}-{name}", makers[name]())
         except (UnknownBatch, BatchError, HistoryError) as error:
             raise Missing(str(error)) from None
 
-    def _events(self, id: str, status: str) -> Iterator[bytes]:
+    def _events(self, id: str, query: Query) -> Iterator[Sequence[Event]]:
         reading = self._runtime.open_history().reading
+        status = query.word("status", *STATUSES)
         after: int | None = 0
-        head = as_csv.head()
         while after is not None:
             page = reading.events(id, status or None, after=after, limit=_FILE)
-            yield head + as_csv.lines(page.events)
-            head, after = b"", page.after
-
-    def _results(self, id: str, status: str) -> Iterator[bytes]:
-        return iterate(self._runtime.connections, batch_results.as_csv(self._runtime, id))
+            yield page.events
+            after = page.after
 
     # ---- acts
 

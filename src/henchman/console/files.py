@@ -1,15 +1,16 @@
-"""Lists as files for a spreadsheet: what the filter of a page finds, more of it than the page shows, read bit by bit.
+"""Lists as files, ``jobs.csv`` for a spreadsheet and ``jobs.ndjson`` for programs: what the filter of a page finds,
+more of it than the page shows, read bit by bit.
 
 Each has at most 100,000 jobs. A file is no snapshot: what moves while it is read may be missing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from starlette.responses import Response, StreamingResponse
 
@@ -18,6 +19,7 @@ from henchman.console.pages import SETS, Download, Query, View
 from henchman.console.record import words_of_search
 from henchman.errors import ArgumentError, HenchmanError, HistoryError
 from henchman.history import as_csv
+from henchman.history.records import Event
 from henchman.inspector import audit
 from henchman.inspector.base import Entry
 from henchman.inspector.days import SOURCES, STATUSES, EndedJob, day_of
@@ -25,23 +27,24 @@ from henchman.inspector.sets import JobSet, SetName
 from henchman.kernel.spreadsheet import MARK, safe, written
 from henchman.oncall.deeds import Deed, Missing
 from henchman.store.call import run
+from henchman.wire.plain_json import as_json
 
-__all__ = ["FilePages", "answer_of", "csv_file", "taken"]
+__all__ = ["JSON_LINES", "FileForm", "FilePages", "answer_of", "file_of", "taken"]
 
 _MOST: Final = 100_000  # jobs of a file
 _STEP: Final = 500  # that are read at once
 _ON_SERVER: Final = 2000  # jobs of a day: more than it remembers
-_CSV: Final = "text/csv; charset=utf-8"
+_TYPES: Final = {"csv": "text/csv; charset=utf-8", "ndjson": "application/x-ndjson"}
 _WHEN: Final = {"retries": "next run (UTC)", "scheduled": "due (UTC)", "dead": "died (UTC)"}
 _ENTRY: Final = ("job id", "class", "queue", "runs", "error class", "error message", "cause", "arguments")
 _MORE: Final = ("keyword arguments", "tags", "enqueued (UTC)", "failed (UTC)")
 _ENDED: Final = ("ended (UTC)", "job id", "class", "status", "error class", "message")
 
 
-def csv_file(name: str, parts: Iterator[bytes]) -> Download:
+def file_of(name: str, parts: Iterator[bytes]) -> Download:
     """A file that begins to be read now: what is wrong is said instead of it, not in its middle."""
     first = next(parts, b"")
-    return Download(name, _CSV, chain([first], parts))
+    return Download(name, _TYPES[name.rpartition(".")[2]], chain([first], parts))
 
 
 def answer_of(one: Download, runtime: Runtime, who: str, parts: Sequence[str], words: Mapping[str, str]) -> Response:
@@ -88,61 +91,90 @@ class FilePages:
         self.deeds: Mapping[tuple[str, str], Deed] = {}
 
     def _set(self, which: SetName, name: str, query: Query) -> Download:
-        """``jobs.csv``: retries, scheduled or dead jobs, in the order of the page."""
-        _is(name)
+        """Retries, scheduled or dead jobs, in the order of the page."""
+        form = _form(name, MARK + written([(_WHEN[which], *_ENTRY, *_MORE)]), _entry_lines)
         jobs = JobSet(self._runtime, which)
         try:
-            found = iter(jobs.matching(query.search) if query.search else jobs)
+            found = islice(jobs.matching(query.search) if query.search else iter(jobs), _MOST)
         except ArgumentError as error:
             raise Missing(str(error)) from None
-        return csv_file(f"{which}.csv", self._entries(which, islice(found, _MOST)))
-
-    def _entries(self, which: SetName, found: Iterator[Entry]) -> Iterator[bytes]:
-        yield MARK + written([(_WHEN[which], *_ENTRY, *_MORE)])
-        while some := list(islice(found, _STEP)):
-            yield written(map(_entry_cells, some))
+        return file_of(f"{which}.{form.kind}", form.parts(iter(lambda: list(islice(found, _STEP)), [])))
 
     def _history(self, name: str, query: Query) -> Download:
-        """``jobs.csv``: what a search finds in history, the latest first."""
-        _is(name)
+        """What a search finds in history, the latest first."""
+        form = _form(name, as_csv.head(), as_csv.lines)
         try:
-            return csv_file("history.csv", self._events(query))
+            return file_of(f"history.{form.kind}", form.parts(self._events(query)))
         except (ArgumentError, HistoryError) as error:
             raise Missing(str(error)) from None
 
-    def _events(self, query: Query) -> Iterator[bytes]:
+    def _events(self, query: Query) -> Iterator[Sequence[Event]]:
         search, _ = words_of_search(query.search)
         reading: Any = self._runtime.open_history().reading
-        after, head, left = None, as_csv.head(), _MOST
+        after, left = None, _MOST
         while left and (after or left == _MOST):
             page = reading.find(search, after=after, limit=_STEP)
-            yield head + as_csv.lines(page.events)
-            head, after, left = b"", page.after, left - _STEP
+            yield page.events
+            after, left = page.after, left - _STEP
 
     def _day(self, day: str, name: str, query: Query) -> Download:
-        """``jobs.csv``: what ended on a day, the latest first."""
-        _is(name)
+        """What ended on a day, the latest first."""
+        _form(name, b"", _ended_lines)
         try:
-            return csv_file(f"{day[:10]}.csv", self._ended(day, query))
+            return self._ended(day, name, query)
         except (ArgumentError, HistoryError) as error:
             raise Missing(str(error)) from None
 
-    def _ended(self, day: str, query: Query) -> Iterator[bytes]:
-        status, name = query.word("status", *STATUSES), query.word("job")
+    def _ended(self, day: str, name: str, query: Query) -> Download:
+        status, job = query.word("status", *STATUSES), query.word("job")
         wanted, source = [status] if status else None, query.word("source", *SOURCES)
-        found = day_of(self._runtime, day, wanted, name, 0, _ON_SERVER, source)
+        found = day_of(self._runtime, day, wanted, job, 0, _ON_SERVER, source)
         if found.source == "server":  # all of it is there
-            yield MARK + written([_ENDED, *map(_ended_cells, found.jobs)])
-            return
-        yield as_csv.head()
-        reading: Any = self._runtime.open_history().reading
-        for some in reading.ended_on(day, status=wanted, name=name, most=_MOST):
-            yield as_csv.lines(some)
+            form, some = _form(name, MARK + written([_ENDED]), _ended_lines), iter([found.jobs])
+        else:
+            reading: Any = self._runtime.open_history().reading
+            some = reading.ended_on(day, status=wanted, name=job, most=_MOST)
+            form = _form(name, as_csv.head(), as_csv.lines)
+        return file_of(f"{day[:10]}.{form.kind}", form.parts(some))
 
 
-def _is(name: str) -> None:
-    if name != "jobs.csv":
-        raise Missing("there is no such file: jobs.csv")
+class FileForm(NamedTuple):
+    """How a file is written: what it begins with, and the lines of some of its jobs."""
+
+    kind: str
+    head: bytes
+    lines: Callable[[Sequence[Any]], bytes]
+
+    def parts(self, found: Iterable[Sequence[Any]]) -> Iterator[bytes]:
+        """The file, a part for each of ``found``; the first one has the head."""
+        head = self.head
+        for some in found:
+            yield head + self.lines(some)
+            head = b""
+        yield head
+
+
+def _form(name: str, head: bytes, lines: Callable[[Sequence[Any]], bytes]) -> FileForm:
+    """``head`` and ``lines`` are those of ``jobs.csv``; ``JSON_LINES`` are for ``jobs.ndjson``."""
+    if name not in ("jobs.csv", "jobs.ndjson"):
+        raise Missing("there is no such file: jobs.csv, jobs.ndjson")
+    return FileForm("csv", head, lines) if name == "jobs.csv" else JSON_LINES
+
+
+def _json_lines(some: Sequence[Any]) -> bytes:
+    return b"".join(as_json(one.to_json()) + b"\n" for one in some)
+
+
+#: a JSON document a line, with what programs know of each job
+JSON_LINES: Final = FileForm("ndjson", b"", _json_lines)
+
+
+def _entry_lines(some: Sequence[Entry]) -> bytes:
+    return written(map(_entry_cells, some))
+
+
+def _ended_lines(some: Sequence[EndedJob]) -> bytes:
+    return written(map(_ended_cells, some))
 
 
 def _entry_cells(one: Entry) -> tuple[str | int, ...]:

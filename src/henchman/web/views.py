@@ -7,8 +7,6 @@ JSON under entity tags, and problems (RFC 9457).
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
@@ -28,8 +26,9 @@ from henchman.kernel.middleware import in_thread
 from henchman.kernel.text import did_you_mean, shorten, visible
 from henchman.store import batches
 from henchman.store.call import Pages, aiterate
+from henchman.wire.plain_json import as_json
 
-__all__ = ["Refusal", "Views", "as_json", "failures", "problem"]
+__all__ = ["Refusal", "Views", "failures", "problem"]
 
 MOST: Final = 1000  # events of one answer
 BYTES: Final = 8 * 1024 * 1024  # of its text; the first event is given however large it is
@@ -240,26 +239,6 @@ def tag_of(value: Any) -> str:
 def same(tag: str, given: str | None) -> bool:
     """Whether If-None-Match names ``tag`` (weak comparison)."""
     return given is not None and (given.strip() == "*" or tag.removeprefix("W/") in re.findall(r'"[^"]*"', given))
-
-
-def as_json(value: Any) -> bytes:
-    """Plain values as JSON in ASCII, all other characters escaped. NaN and infinities become null."""
-    try:
-        return _written(value)
-    except ValueError:
-        return _written(_finite(value))
-
-
-def _written(value: Any) -> bytes:
-    return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 class Asked:
