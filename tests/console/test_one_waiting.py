@@ -83,12 +83,14 @@ def test_one_of_a_queue_runs_next(app: App, redis: Redis, queue: str) -> None:
     assert act in links
     assert f"{page}/{before[0]}/do/next" not in links, "it is the next one"
     for _ in range(2):
-        done = browser.act(page, act)
+        assert "before all that wait" in browser.get(act).words
+        done = browser.act(act, act)
         assert (done.status, done.headers["location"].startswith(page + "?said=")) == (303, True)
         assert ids(redis, queue)[::-1] == [chosen, before[0], *before[2:]]
     assert "is the next one of" in browser.get("/audit").words
+    token = browser.token(act)
     redis.rpop(f"queue:{queue}")
-    assert browser.post(act, {"token": browser.token(page)}).status == 409
+    assert browser.post(act, {"token": token}).status == 409
     looker = Browser(app.console(authorize=lambda request: "look"))
     assert "/do/next" not in " ".join(looker.get(page).links)
     assert looker.post(act).status == 403

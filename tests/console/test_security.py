@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import time
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from henchman import App
 from henchman.console.guard import HEADERS
@@ -133,6 +136,33 @@ def test_wrong_passwords_are_few_a_minute(shop: App) -> None:
     assert browser.post("/login", {"password": PASSWORD}).status == 403
     elsewhere = Browser(closed(shop), client="10.0.0.8", host="jobs.example")
     assert elsewhere.post("/login", {"password": PASSWORD}).status == 303
+
+
+def test_who_acts_too_often_waits_and_nothing_is_done(shop: App, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    from henchman.console import guard
+
+    monkeypatch.setattr(guard, "ACTS", 3)
+    for jid in "abcdef":
+        redis.zadd("dead", {json.dumps({"class": "x", "queue": "q", "args": [], "jid": jid}): time.time()})
+    console = closed(shop)
+    browser, other = Browser(console, host="jobs.example"), Browser(console, host="jobs.example")
+    for one in (browser, other):
+        one.post("/login", {"password": PASSWORD})
+    program = {"authorization": f"Bearer {PASSWORD}", "content-type": "application/json"}
+    for jid in "abc":
+        assert browser.act("/dead", f"/dead/{jid}/do/delete").status == 303
+    refused = browser.act("/dead", "/dead/d/do/delete")
+    assert (refused.status, refused.headers["retry-after"]) == (429, "60")
+    assert "3 acts within a minute: go on in 60 s" in refused.words
+    assert browser.get("/dead").status == 200, "looking is no act"
+    assert redis.zcard("dead") == 4
+    assert other.act("/dead", "/dead/d/do/delete").status == 303, "each session has its own minute"
+    wish = {"page": "dead", "act": "delete"}
+    for jid, status in (("e", 200), ("nope", 409), ("nope", 409), ("f", 429)):
+        answer = browser.send("/api/v1/acts", json.dumps(wish | {"names": [jid]}).encode(), program)
+        assert answer.status == status, answer.text
+    assert json.loads(answer.text)["status"] == 429
+    assert redis.zcard("dead") == 2
 
 
 @pytest.mark.parametrize("session", ["", "act.9999999999.aa.00", "act.1.a.b", "act", "..", "ü", "act.x.y." + "0" * 64])

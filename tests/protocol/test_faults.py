@@ -491,7 +491,10 @@ def test_a_supervisor_is_killed(scene: Scene, script: str, where: str) -> None:
 
 
 @pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize(("do", "script"), [("remove_job", "remove"), ("clear", "clear"), ("deliver", "deliver")])
+@pytest.mark.parametrize(
+    ("do", "script"),
+    [("remove_job", "remove"), ("run_next", "bring_forward"), ("clear", "clear"), ("deliver", "deliver")],
+)
 def test_who_acts_on_a_queue_is_killed(scene: Scene, mortals: Nursery, do: str, script: str, where: str) -> None:
     """All of it is done, or nothing."""
     scene.push("a", "b", "c")
@@ -505,7 +508,7 @@ def test_who_acts_on_a_queue_is_killed(scene: Scene, mortals: Nursery, do: str, 
     )
 
     before = {"deliver": set()}.get(do, {"a", "b", "c"})
-    after = {"remove_job": {"b", "c"}, "clear": set(), "deliver": {"a", "b", "c"}}[do]
+    after = {"remove_job": {"b", "c"}, "clear": set()}.get(do, {"a", "b", "c"})
     scene.accepted = before if where == "before" else after
     with working(make_app(scene.url, scene.trace)):
         scene.ended_well(set())
@@ -514,7 +517,17 @@ def test_who_acts_on_a_queue_is_killed(scene: Scene, mortals: Nursery, do: str, 
 
 STRUCK = {
     *(*WORKER, *CLIENT.values(), "fair_declare", "fair_take_in", "cancel", "uncancel", "rebase", "lead"),
-    *("cron_put", "cron_look", "cron_tick", "cron_switch", "cron_remove", "remove", "clear", "deliver"),
+    *(
+        "cron_put",
+        "cron_look",
+        "cron_tick",
+        "cron_switch",
+        "cron_remove",
+        "remove",
+        "bring_forward",
+        "clear",
+        "deliver",
+    ),
     *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
     *CALLS,  # those of batches, and keyed_push
     "history_trim",  # history/test_exactly_once.py

@@ -144,6 +144,8 @@ def _client(app: Any, order: dict[str, Any]) -> None:
                 pass
         elif order["do"] == "remove_job":
             app.queues["default"].delete(order["jids"][number])
+        elif order["do"] == "run_next":
+            app.queues["default"].run_next(order["jids"][number])
         elif order["do"] == "clear":
             app.queues["default"].clear()
         elif order["do"] == "deliver":

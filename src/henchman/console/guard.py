@@ -15,13 +15,25 @@ import secrets
 import time
 from collections.abc import Awaitable, Callable
 from hashlib import sha256
+from math import ceil
 from typing import Any, Final, Literal, NamedTuple
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import Response
 
-__all__ = ["HEADERS", "Access", "Authorize", "Role", "Visitor", "address_of", "forged", "is_local", "with_session"]
+__all__ = [
+    "HEADERS",
+    "Access",
+    "Authorize",
+    "Denied",
+    "Role",
+    "Visitor",
+    "address_of",
+    "forged",
+    "is_local",
+    "with_session",
+]
 
 Role = Literal["look", "act"]
 Authorize = Callable[[Request], "Role | Awaitable[Role | None] | None"]
@@ -29,6 +41,7 @@ Authorize = Callable[[Request], "Role | Awaitable[Role | None] | None"]
 COOKIE: Final = "henchman_console"
 SESSION: Final = 12 * 3600  # seconds
 TRIES: Final = 5  # wrong passwords of one address a minute
+ACTS: Final = 60  # that one visitor does a minute; an operation on many jobs is one
 _HOUR: Final = 3600
 _FORWARDED: Final = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip")
 _HOST: Final = re.compile(r"([A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(:[0-9]{1,5})?")
@@ -46,6 +59,35 @@ HEADERS: Final = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=()",
 }
+
+
+class Denied(Exception):
+    """The answer to a request that may not do what it asks: a status, and why."""
+
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+class LastMinute:
+    """How often each name did something within the last minute, up to ``most`` times."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._times: dict[str, list[float]] = {}
+
+    def wait(self, name: str) -> float:
+        """Seconds until it is less often than ``most`` again; 0: it is."""
+        now = time.monotonic()
+        recent = [one for one in self._times.get(name, ()) if now - one < 60]
+        return recent[0] + 60 - now if len(recent) >= self._most else 0.0
+
+    def note(self, name: str) -> None:
+        """It was done just now."""
+        now = time.monotonic()
+        if len(self._times) > 10_000:
+            self._times = {one: times for one, times in self._times.items() if now - times[-1] < 60}
+        self._times[name] = [*self._times.get(name, ()), now][-self._most :]
 
 
 class Visitor(NamedTuple):
@@ -128,7 +170,8 @@ class Access:
         self.read_only = read_only
         basis = secret or "\n".join(self._passwords.values()) or secrets.token_hex(32)
         self._key = sha256(b"henchman console\n" + basis.encode()).digest()
-        self._wrong: dict[str, list[float]] = {}
+        self._wrong = LastMinute(TRIES)
+        self._acts = LastMinute(ACTS)
 
     @property
     def asks_password(self) -> bool:
@@ -166,6 +209,31 @@ class Access:
             answer = await answer
         return answer if answer in ("look", "act") else None
 
+    def must(self, role: Role, visitor: Visitor) -> None:
+        """Denied unless the visitor has this role, and acts not too often; an act is counted."""
+        if visitor.role is None and self.asks_password:
+            raise Denied(401, "log in first")
+        if visitor.role is None and not self.is_open:
+            raise Denied(
+                403,
+                "this console answers only this machine, under a name of this machine: give it a password, or "
+                "authorize=, to open it to others",
+            )
+        if visitor.role not in ("act", role):
+            raise Denied(
+                403, "you may look here, and not act" if visitor.role == "look" else "you may not come in here"
+            )
+        if role == "act":
+            self._pace(visitor.name if visitor.bearer else f"{visitor.name} {visitor.session}")
+
+    def _pace(self, name: str) -> None:
+        if wait := self._acts.wait(name):
+            raise Denied(
+                429,
+                f"that were {ACTS} acts within a minute: go on in {ceil(wait)} s, or act on all that a search finds",
+            )
+        self._acts.note(name)
+
     # ---- passwords and sessions
 
     def log_in(self, password: str, address: str) -> str | None:
@@ -178,16 +246,12 @@ class Access:
 
     def _role_with(self, password: str, address: str) -> Role | None:
         """What whoever knows a password may do; None: it is none, or this address tried too often."""
-        now = time.monotonic()
-        recent = [one for one in self._wrong.get(address, ()) if now - one < 60]
         found: Role | None = None
         for role, right in self._passwords.items():  # all of them, so that the time says nothing
             if hmac.compare_digest(sha256(password.encode()).digest(), sha256(right.encode()).digest()):
                 found = found or role
-        if len(recent) >= TRIES or found is None:
-            if len(self._wrong) > 10_000:
-                self._wrong.clear()
-            self._wrong[address] = [*recent, now][-TRIES:]
+        if found is None or self._wrong.wait(address):
+            self._wrong.note(address)
             return None
         return found
 

@@ -34,7 +34,7 @@ from henchman.console.bulk import BulkActs
 from henchman.console.days import DayPages
 from henchman.console.errors import ErrorPages
 from henchman.console.files import FilePages, answer_of
-from henchman.console.guard import HEADERS, Access, Visitor, address_of, forged, with_session
+from henchman.console.guard import HEADERS, Access, Denied, Visitor, address_of, forged, with_session
 from henchman.console.jobs import JobPages
 from henchman.console.limits import LimitPages
 from henchman.console.metrics import MetricsPages
@@ -63,14 +63,6 @@ _SHORT: Final = {"e": "errors", "j": "jobs", "t": "batches"}  # short addresses,
 _PATH: Final = 2048  # characters of an address
 _SEEN: Final = 30.0  # seconds that saved views of other consoles may be old
 _log = logging.getLogger("henchman.console")
-
-
-class Denied(Exception):
-    """The answer to a request that may not do what it asks: a status, and why."""
-
-    def __init__(self, status: int, text: str) -> None:
-        super().__init__(text)
-        self.status = status
 
 
 class Subject(Protocol):
@@ -131,6 +123,8 @@ class Console:
             for name, value in HEADERS.items():
                 answer.headers.setdefault(name, value)
             answer.headers.setdefault("Cache-Control", "private, no-store")
+            if answer.status_code == 429:
+                answer.headers["Retry-After"] = "60"
             await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
@@ -177,7 +171,7 @@ class Console:
     async def _get(self, request: Request, links: Links, parts: list[str], visitor: Visitor, began: float) -> Response:
         if parts == ["login"]:
             return self._page(request, links, visitor, Screen("login.html", {"wrong": False}), Query({}))
-        self._must(visitor, links, request, "look")
+        self._access.must("look", visitor)
         if parts == ["metrics.prom"]:
             return await self._figures(request)
         if parts == ["find"]:
@@ -289,7 +283,7 @@ class Console:
         """The JSON API. What raises becomes a problem that programs can read."""
         try:
             if request.method in ("GET", "HEAD"):
-                self._must(visitor, links, request, "look")
+                self._access.must("look", visitor)
                 return await self._answer_read(request, links, parts)
             if request.method == "POST" and parts in (["acts"], ["plans"]):
                 return await self._answer_wish(request, links, visitor, parts[0])
@@ -321,7 +315,7 @@ class Console:
                 raise Denied(403, f"this request was not taken for one of our own pages: {why}")
             if not self._access.holds(headers.get("x-henchman-token", ""), visitor.session):
                 raise Denied(403, "send the token of a page as X-Henchman-Token, or a password as bearer")
-        self._must(visitor, links, request, "act" if which == "acts" else "look")
+        self._access.must("act" if which == "acts" else "look", visitor)
         if which == "plans":
             return json_answer(await run_in_threadpool(self._api.plan, wish["page"], wish["act"], wish["names"]))
         act = self._deeds.find(wish["page"], wish["act"], wish["names"])
@@ -349,20 +343,6 @@ class Console:
         act = self._deeds.known.get((parts[0], parts[-1]))
         return len(parts) > 3 or (act is not None and bool(act.fills))
 
-    def _must(self, visitor: Visitor, links: Links, request: Request, role: str) -> None:
-        """Denied unless the visitor has this role."""
-        if visitor.role == "act" or visitor.role == role:
-            return
-        if visitor.role is None and self._access.asks_password:
-            raise Denied(401, "log in first")
-        if visitor.role is None and not self._access.is_open:
-            raise Denied(
-                403,
-                "this console answers only this machine, under a name of this machine: give it a password, or "
-                "authorize=, to open it to others",
-            )
-        raise Denied(403, "you may look here, and not act" if visitor.role == "look" else "you may not come in here")
-
     async def _post(self, request: Request, links: Links, parts: list[str], visitor: Visitor) -> Response:
         form = await _form(request)
         if why := forged(request):
@@ -373,7 +353,7 @@ class Console:
             raise Denied(403, "this page is older than twelve hours, or not of this session: load it again")
         if parts == ["logout"]:
             return with_session(RedirectResponse(links("login"), 303), request, links.prefix, "")
-        self._must(visitor, links, request, "act")
+        self._access.must("act", visitor)
         if not self._is_act(parts):
             raise Missing("there is nothing to do at this address")
         page, *names, _, verb = parts

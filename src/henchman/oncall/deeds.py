@@ -146,7 +146,7 @@ class Deeds:
             | {
                 ("queues", "pause"): Deed("Pause…", PAUSE, self._pause, "one", asks="Reason", fields=PAUSE_FIELDS),
                 ("queues", "resume"): Deed("Resume", "", self._resume),
-                ("queues", "next"): Deed("Run next", "", self._run_next, "list"),
+                ("queues", "next"): Deed("Run next…", _RUN_NEXT, self._run_next, "list"),
                 ("queues", "delete"): Deed("Delete…", _DELETE_WAITING, self._delete_waiting, "list"),
                 ("jobs", "cancel"): Deed(
                     "Cancel…", "It does not start any more; while it runs, it is told.", self._cancel
@@ -362,6 +362,7 @@ PAUSED_FOR: Final = (0, 15, 60, 240, 1440)  # minutes for which a form offers to
 PAUSE_FIELDS: Final = {"minutes": PAUSED_FOR}
 PAUSE: Final = "No job of it starts any more, on any worker; what runs goes on."
 _DELETE_WAITING: Final = "It is gone for good, and no worker runs it; the rest of the queue stays as it is."
+_RUN_NEXT: Final = "The next slot that is free runs it, before all that wait in the queue; their order stays as it is."
 _WORDS: Final = {"retries": "retries", "scheduled": "scheduled jobs", "dead": "dead"}
 _DELETE: Final = ("Delete…", "It is gone for good.", "delete")
 _OF_SETS: Final[Mapping[SetName, Mapping[str, tuple[str, str, str]]]] = {
