@@ -1,7 +1,8 @@
 """When a periodic job is due: cron expressions and fixed intervals, as pure functions of the time that is passed in.
 
 Intervals count seconds since 1970 and know no time zone; nothing here is more exact than the server's clock.
-``cronsim`` reads expressions, with Debian cron's rules where the clocks change.
+``cronsim`` reads expressions, with Debian cron's rules where the clocks change. Where there is no cron, neither it nor
+any time zone is loaded: every worker has this module.
 """
 
 from __future__ import annotations
@@ -12,9 +13,6 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from itertools import islice
 from typing import NamedTuple
-from zoneinfo import ZoneInfo
-
-from cronsim import CronSim, CronSimError
 
 from henchman.errors import DefinitionError
 from henchman.kernel.figures import span
@@ -72,6 +70,8 @@ class Expression(NamedTuple):
 
     def after(self, moment: float) -> Iterator[float]:
         """The planned times after ``moment``, ascending."""
+        from cronsim import CronSim
+
         last = moment
         # An hour that comes twice counts once: skip the times that cronsim gives again.
         for planned in CronSim(self.fields, datetime.fromtimestamp(moment, zone(self.tz))):
@@ -88,6 +88,8 @@ def zone(name: str) -> tzinfo:
     """The time zone ``name``; DefinitionError when there is none of this name."""
     if name == "UTC":
         return UTC
+    from zoneinfo import ZoneInfo
+
     try:
         return ZoneInfo(name)
     except (OSError, ValueError, KeyError):  # not found, no name at all, a folder
@@ -111,6 +113,8 @@ def timing_of(expression: str | None, every: float | timedelta | None, tz: str |
         raise DefinitionError(f"{as_shown(expression, 200)} is no cron expression: give a text such as '0 9 * * 1-5'")
     if tz is not None and not isinstance(tz, str):
         raise DefinitionError(f"tz={as_shown(tz, 200)}: give the name of a time zone, such as 'Europe/Paris'")
+    from cronsim import CronSimError
+
     made = Expression(" ".join(expression.split()), "UTC" if tz is None else tz)
     zone(made.tz)
     try:
@@ -157,6 +161,8 @@ def in_words(expression: str | None, every: float | None) -> str:
     """When a cron runs, in plain English: ``At 09:00 on Monday through Friday``, ``Every 30 s``."""
     if every is not None:
         return f"Every {span(every)}"
+    from cronsim import CronSim, CronSimError
+
     try:
         return CronSim(expression, datetime.fromtimestamp(0, UTC)).explain() if expression else ""
     except CronSimError:

@@ -4,7 +4,6 @@ the end of a value leaves its end open; what needs spaces, or is not to be taken
 
 from __future__ import annotations
 
-import difflib
 import json
 import operator
 import re
@@ -124,6 +123,8 @@ def terms_of(said: str, known: Mapping[str, Kind]) -> Terms:
 
 def _nearly(name: str, source: str, known: Mapping[str, Kind]) -> bool:
     """False; ArgumentError for what is probably a slip."""
+    import difflib  # nobody needs it until somebody errs
+
     near = difflib.get_close_matches(name, list(known), n=1, cutoff=_NEAR)
     if near:
         words = f"{visible(name)}: is no term of a search; did you mean {near[0]}:? As text it stands in quotes:"

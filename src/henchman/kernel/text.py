@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -104,6 +103,8 @@ def shorten(text: str, most: int) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``; did you mean 'x'?`` for the nearest known word, or an empty text."""
+    import difflib  # nobody needs it until somebody errs
+
     near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
     if not near:
         return ""

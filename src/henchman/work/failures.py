@@ -7,8 +7,9 @@ the last one. Messages are those that the payload keeps: secret arguments are hi
 
 from __future__ import annotations
 
+import os
 import re
-import sysconfig
+import site
 import threading
 import traceback
 from collections import deque
@@ -48,13 +49,7 @@ _VARIES = re.compile(
     re.VERBOSE | re.IGNORECASE,
 )
 _OURS = str(Path(__file__).resolve().parent.parent)
-_LIBRARIES = tuple(
-    {
-        f"{path}/"
-        for path in (*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")), _OURS)
-        if path
-    }
-)
+_LIBRARIES = tuple({f"{path}/" for path in (os.path.dirname(os.__file__), *site.getsitepackages(), _OURS)})
 
 #: the frames of a traceback, outermost first, each as its file and line: nothing of what stood in them is held
 Places = tuple[tuple[str, int], ...]

@@ -1,0 +1,23 @@
+"""What a worker process has in memory before its first job: nothing that only some apps need."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+BLOCKED = "opentelemetry"  # redis-py loads it where it is installed, and all that it needs
+UNNEEDED = ("difflib", "sysconfig", "cronsim", "zoneinfo", "sqlalchemy", "click", "rich", "starlette")
+LOOK = f"""
+import sys
+sys.modules[{BLOCKED!r}] = None
+import henchman.supervisor.worker_main, henchman.worker.launcher
+from henchman import App
+app = App()
+parts = app.companions(alone=False), app.sources()
+print(*[one for one in {UNNEEDED} if one in sys.modules])
+"""
+
+
+def test_a_plain_worker_loads_nothing_that_only_some_need() -> None:
+    done = subprocess.run([sys.executable, "-c", LOOK], capture_output=True, text=True, check=False, timeout=60)
+    assert (done.stderr, done.stdout) == ("", "\n")
