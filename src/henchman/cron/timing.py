@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta, tzinfo
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from henchman.errors import DefinitionError
 from henchman.kernel.figures import span
@@ -37,6 +37,24 @@ GRACE = 10.0  # seconds: a tick is late, not missed, as long as workers were the
 MOST = 1000  # missed ticks of one cron that are made up for, at most
 SHORTEST = 0.1  # seconds
 _LONGEST = 366 * 86400.0
+
+
+class Parts(NamedTuple):
+    """What reads expressions and knows time zones."""
+
+    CronSim: Any
+    CronSimError: type[Exception]
+    ZoneInfo: Any
+
+
+@cache
+def load() -> Parts:
+    """Both libraries, when the first cron needs them."""
+    from zoneinfo import ZoneInfo
+
+    from cronsim import CronSim, CronSimError
+
+    return Parts(CronSim, CronSimError, ZoneInfo)
 
 
 class Interval(NamedTuple):
@@ -70,11 +88,9 @@ class Expression(NamedTuple):
 
     def after(self, moment: float) -> Iterator[float]:
         """The planned times after ``moment``, ascending."""
-        from cronsim import CronSim
-
         last = moment
         # An hour that comes twice counts once: skip the times that cronsim gives again.
-        for planned in CronSim(self.fields, datetime.fromtimestamp(moment, zone(self.tz))):
+        for planned in load().CronSim(self.fields, datetime.fromtimestamp(moment, zone(self.tz))):
             seconds = planned.timestamp()
             if seconds > last:
                 last = seconds
@@ -88,10 +104,9 @@ def zone(name: str) -> tzinfo:
     """The time zone ``name``; DefinitionError when there is none of this name."""
     if name == "UTC":
         return UTC
-    from zoneinfo import ZoneInfo
-
     try:
-        return ZoneInfo(name)
+        found: tzinfo = load().ZoneInfo(name)
+        return found
     except (OSError, ValueError, KeyError):  # not found, no name at all, a folder
         raise DefinitionError(
             f"tz={name!r}: there is no such time zone; give one such as 'Europe/Paris' (where the system has none, "
@@ -113,13 +128,11 @@ def timing_of(expression: str | None, every: float | timedelta | None, tz: str |
         raise DefinitionError(f"{as_shown(expression, 200)} is no cron expression: give a text such as '0 9 * * 1-5'")
     if tz is not None and not isinstance(tz, str):
         raise DefinitionError(f"tz={as_shown(tz, 200)}: give the name of a time zone, such as 'Europe/Paris'")
-    from cronsim import CronSimError
-
     made = Expression(" ".join(expression.split()), "UTC" if tz is None else tz)
     zone(made.tz)
     try:
         never = next(made.after(0.0), None) is None
-    except CronSimError as error:
+    except load().CronSimError as error:
         raise DefinitionError(
             f"{expression!r} is no cron expression ({error}): give minute, hour, day of month, month, day of week, "
             "with seconds before them when you like, such as '0 9 * * 1-5'"
@@ -161,11 +174,10 @@ def in_words(expression: str | None, every: float | None) -> str:
     """When a cron runs, in plain English: ``At 09:00 on Monday through Friday``, ``Every 30 s``."""
     if every is not None:
         return f"Every {span(every)}"
-    from cronsim import CronSim, CronSimError
-
+    parts = load()
     try:
-        return CronSim(expression, datetime.fromtimestamp(0, UTC)).explain() if expression else ""
-    except CronSimError:
+        return str(parts.CronSim(expression, datetime.fromtimestamp(0, UTC)).explain()) if expression else ""
+    except parts.CronSimError:
         return ""
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Literal, NamedTuple
 
 from henchman.errors import ArgumentError
-from henchman.kernel.text import SECONDS_OF, visible
+from henchman.kernel.text import SECONDS_OF, nearest, visible
 
 __all__ = ["Bound", "Kind", "Term", "Terms", "Value", "quoted", "terms_of"]
 
@@ -123,11 +123,9 @@ def terms_of(said: str, known: Mapping[str, Kind]) -> Terms:
 
 def _nearly(name: str, source: str, known: Mapping[str, Kind]) -> bool:
     """False; ArgumentError for what is probably a slip."""
-    import difflib  # nobody needs it until somebody errs
-
-    near = difflib.get_close_matches(name, list(known), n=1, cutoff=_NEAR)
+    near = nearest(name, known, _NEAR)
     if near:
-        words = f"{visible(name)}: is no term of a search; did you mean {near[0]}:? As text it stands in quotes:"
+        words = f"{visible(name)}: is no term of a search; did you mean {near}:? As text it stands in quotes:"
         raise ArgumentError(f"{words} {json.dumps(visible(source), ensure_ascii=False)}")
     return False
 

@@ -103,13 +103,22 @@ def shorten(text: str, most: int) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """``; did you mean 'x'?`` for the nearest known word, or an empty text."""
-    import difflib  # nobody needs it until somebody errs
+    best = nearest(word, known, 0.6)
+    return f"; did you mean {best!r}?" if best else ""
 
-    near = difflib.get_close_matches(word, list(known), n=3, cutoff=0.6)
-    if not near:
-        return ""
-    best = min(near, key=lambda one: (-difflib.SequenceMatcher(None, one, word).ratio(), len(one)))
-    return f"; did you mean {best!r}?"
+
+def nearest(word: str, known: Iterable[str], alike: float) -> str:
+    """The known word that is nearest, and at least so much ``alike`` (0 to 1); else an empty text."""
+    difflib = load()
+    near: list[str] = difflib.get_close_matches(word, list(known), n=3, cutoff=alike)
+    return min(near, key=lambda one: (-difflib.SequenceMatcher(None, one, word).ratio(), len(one)), default="")
+
+
+def load() -> Any:
+    """``difflib``, which nobody needs until somebody errs."""
+    import difflib
+
+    return difflib
 
 
 def count(many: int, one: str, more: str = "", does: str = "") -> str:
