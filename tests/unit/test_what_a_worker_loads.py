@@ -6,7 +6,7 @@ import subprocess
 import sys
 
 BLOCKED = "opentelemetry"  # redis-py loads it where it is installed, and all that it needs
-UNNEEDED = ("difflib", "sysconfig", "cronsim", "zoneinfo", "sqlalchemy", "click", "rich", "starlette")
+UNNEEDED = ("sysconfig", "cronsim", "zoneinfo", "sqlalchemy", "click", "rich", "starlette")
 LOOK = f"""
 import sys
 sys.modules[{BLOCKED!r}] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import unicodedata
 from collections.abc import Iterable
@@ -109,16 +110,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def nearest(word: str, known: Iterable[str], alike: float) -> str:
     """The known word that is nearest, and at least so much ``alike`` (0 to 1); else an empty text."""
-    difflib = load()
-    near: list[str] = difflib.get_close_matches(word, list(known), n=3, cutoff=alike)
+    near = difflib.get_close_matches(word, list(known), n=3, cutoff=alike)
     return min(near, key=lambda one: (-difflib.SequenceMatcher(None, one, word).ratio(), len(one)), default="")
-
-
-def load() -> Any:
-    """``difflib``, which nobody needs until somebody errs."""
-    import difflib
-
-    return difflib
 
 
 def count(many: int, one: str, more: str = "", does: str = "") -> str:
