@@ -71,4 +71,5 @@ class SettingKeywords(TypedDict, total=False):
     api_token: str | _Texts | None
     console_password: str | None
     console_look_password: str | None
+    console_links: Mapping[str, str] | str | None
     encryption_keys: Mapping[str, str] | str | None

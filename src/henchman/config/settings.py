@@ -331,6 +331,9 @@ class Config:
     console_look_password: str | None = _key(
         None, _password(), "The password of those who may look at the console, and not act."
     )
+    console_links: Mapping[str, str] = _key(
+        {}, sources.links(), 'Other sites that the console\'s pages lead to, by name: logs = "https://…?q={jid}".'
+    )
     encryption_keys: Mapping[str, str] = _key(
         {},
         _encryption_keys(),

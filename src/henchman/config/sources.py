@@ -227,6 +227,39 @@ def _queue_table(name: str, table: Any, layer: Layer) -> dict[str, float]:
     return {option: float(one.read(given, layer)) for option, given in table.items()}  # type: ignore[arg-type]
 
 
+#: what an address of another site may take up
+OF_LINKS = ("jid", "class", "queue", "batch", "host", "process", "error", "fingerprint")
+_LINKS_DUE = (
+    'addresses by name, such as {logs = "https://logs.example/?q={jid}"}, with any of '
+    f"{', '.join(OF_LINKS)} in braces"
+)
+
+
+def links() -> Kind:
+    """Addresses of other sites by name, ``{"logs": "https://…?q={jid}"}``; as text ``logs=https://…,traces=https://…``."""
+
+    def read(value: Any, layer: Layer) -> dict[str, str]:
+        if layer.text:
+            pairs = (part.partition("=") for part in re.split(r",(?=[^,=]+=(?:https?://|/))", value) if part.strip())
+            value = {name.strip(): address.strip() for name, _, address in pairs}
+        if not isinstance(value, Mapping) or len(value) > 20:
+            raise ValueError(f"at most 20 {_LINKS_DUE}")
+        return {str(name): _link(str(name), address) for name, address in value.items()}
+
+    return Kind(read)
+
+
+def _link(name: str, address: object) -> str:
+    if not re.fullmatch(r"[^\x00-\x1f,=]{1,40}", name) or not isinstance(address, str):
+        raise ValueError(f"{_LINKS_DUE}; {as_shown(name, 60)} is {as_shown(address, 60)}")
+    if not re.fullmatch(r"(https?://[^\s/{}]+|/)([^\s]*)", address) or len(address) > 1000:
+        raise ValueError(f"{_LINKS_DUE}; {name}: give an address that begins with https://, http:// or /")
+    for unknown_field in re.findall(r"[{}][^{}]*[}]?", re.sub("|".join(f"{{{one}}}" for one in OF_LINKS), "", address)):
+        near = did_you_mean(unknown_field.strip("{}"), OF_LINKS)
+        raise ValueError(f"{_LINKS_DUE}; {name}: there is no {unknown_field}{near}")
+    return address
+
+
 def url(due: str, schemes: tuple[str, ...], *, drivers: bool = False) -> Kind:
     """The address of a server, with ``drivers`` also as ``postgresql+psycopg``; its password is never shown."""
 

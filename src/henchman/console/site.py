@@ -10,6 +10,7 @@ import socket
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Protocol
 from urllib.parse import SplitResult, parse_qs, urlsplit
 
@@ -32,6 +33,7 @@ from henchman.console.api.routes import JsonApi, Wrong
 from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
 from henchman.console.days import DayPages
+from henchman.console.elsewhere import links_elsewhere
 from henchman.console.errors import ErrorPages
 from henchman.console.files import FilePages, answer_of
 from henchman.console.guard import HEADERS, Access, Denied, Visitor, address_of, forged, with_session
@@ -250,6 +252,7 @@ class Console:
             "deeds": self._deeds,
             "token": self._access.token(visitor.session),
             "logs_in": self._access.asks_password,
+            "elsewhere": partial(links_elsewhere, self._runtime.config.console_links),
             "label": self._label,
             "tone": self._tone if self._tone in ("production", "staging", "development") else "",
             "theme": theme if theme in ("light", "dark") else "",
