@@ -10,8 +10,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.config import Config
-from henchman.console.elsewhere import links_elsewhere
-from henchman.console.render import tilde
+from henchman.console.render import links_elsewhere, tilde
 from henchman.errors import ConfigError
 from support.browsing import XSS, Browser
 from support.worker import until, working

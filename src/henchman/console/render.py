@@ -9,12 +9,12 @@ import html
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from importlib.metadata import version
 from importlib.resources import files
 from typing import Any, Final, NamedTuple
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from jinja2.filters import do_mark_safe
@@ -30,7 +30,7 @@ from henchman.kernel.text import shorten, visible
 from henchman.wire import times
 from henchman.work.outcome import cause_of_name
 
-__all__ = ["ASSETS", "BUILD", "NAV", "Asset", "Links", "named", "place_of", "render", "tilde"]
+__all__ = ["ASSETS", "BUILD", "NAV", "Asset", "Links", "links_elsewhere", "named", "place_of", "render", "tilde"]
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _TILDE: Final = re.compile(r"~([0-9a-fA-F]{2})")
@@ -221,3 +221,26 @@ _ENVIRONMENT: Final = _environment()
 def render(template: str, facts: Mapping[str, Any]) -> str:
     """The page."""
     return _ENVIRONMENT.get_template(template).render(facts)
+
+
+# ---- other sites, which know more of a job: its logs, its trace, a ticket
+
+_FIELD = re.compile(r"\{(\w+)\}")
+
+
+def links_elsewhere(templates: Mapping[str, str], **known: str | Iterable[str] | None) -> list[tuple[str, str]]:
+    """(name, address) of each of ``console_links`` whose every field is known here. Of several values (the queues of an
+    error) the only one counts."""
+    values = {name: quote(_only(value), safe="") for name, value in known.items()}
+    return [
+        (name, _FIELD.sub(lambda match: values[match[1]], address))
+        for name, address in templates.items()
+        if all(values.get(field) for field in _FIELD.findall(address))
+    ]
+
+
+def _only(value: str | Iterable[str] | None) -> str:
+    if value is None or isinstance(value, str):
+        return value or ""
+    some = list(value)
+    return some[0] if len(some) == 1 else ""

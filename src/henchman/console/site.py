@@ -33,7 +33,6 @@ from henchman.console.api.routes import JsonApi, Wrong
 from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
 from henchman.console.days import DayPages
-from henchman.console.elsewhere import links_elsewhere
 from henchman.console.errors import ErrorPages
 from henchman.console.files import FilePages, answer_of
 from henchman.console.guard import HEADERS, Access, Denied, Visitor, address_of, forged, with_session
@@ -44,7 +43,7 @@ from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Jump, Query, Screen, Screens, View, page_links
 from henchman.console.processes import ProcessPages
 from henchman.console.record import RecordPages
-from henchman.console.render import ASSETS, BUILD, NAV, Links, named, render
+from henchman.console.render import ASSETS, BUILD, NAV, Links, links_elsewhere, named, render
 from henchman.console.search import SearchPage
 from henchman.console.snapshot import Snapshot
 from henchman.console.waiting import WaitingPages
