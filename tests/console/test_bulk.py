@@ -110,6 +110,32 @@ def test_what_releases_more_than_a_minute_of_work_says_so(app: App, redis: Redis
     assert "of their work" not in browser.get(f"/dead/sync/{int(now)}/do/delete-found").words
 
 
+def test_what_waits_moves_to_another_queue(app: App, redis: Redis) -> None:
+    for number in range(60):
+        job = {"class": "odd" if number % 2 else "even", "queue": "q", "args": [number], "jid": f"{number:024}"}
+        redis.lpush("queue:q", encode(job))
+    redis.sadd("queues", "q")
+    browser = Browser(app.console())
+    found = "/queues/q/odd/do/move-found"
+    assert found in browser.get("/queues/q?q=odd").links
+    assert "30 jobs" in browser.get(found).words
+    assert "Into the queue" in browser.get(found).words
+    for wrong in ("", "q", "a\nb"):
+        answer = browser.post(found, {"token": browser.token(found), "reason": wrong, "moment": "1999999999"})
+        assert answer.status == 409, answer.words
+    assert redis.llen("queue:q") == 60
+    answer = browser.post(found, {"token": browser.token(found), "reason": "slow", "moment": "1999999999"})
+    assert answer.status == 303
+    until(lambda: redis.llen("queue:slow") == 30, "they moved")
+    assert {job["class"] for job in jobs_in(redis, "queue:slow")} == {"odd"}
+    until(lambda: "30 jobs moved to slow" in browser.get("/operations/1").words, "it says so")
+    every = "/queues/q/do/move"
+    assert every in browser.get("/queues/q").links
+    assert browser.post(every, {"token": browser.token(every), "reason": "slow"}).status == 303
+    until(lambda: redis.llen("queue:slow") == 60, "the rest, too")
+    assert not redis.sismember("queues", "q")
+
+
 def test_a_queue_is_searched_and_cleared(app: App, redis: Redis) -> None:
     for number in range(60):
         job = {"class": "odd" if number % 2 else "even", "queue": "q", "args": [number], "jid": f"{number:024}"}

@@ -48,7 +48,9 @@ def put(redis: Redis, place: str) -> None:
 
 def places(redis: Redis, app: App, number: str) -> dict[str, list[str]]:
     """Where the jobs are, by their ids."""
-    found = {name: [str(job["jid"]) for job in jobs_in(redis, name)] for name in ("retry", "dead", "queue:q")}
+    found = {
+        name: [str(job["jid"]) for job in jobs_in(redis, name)] for name in ("retry", "dead", "queue:q", "queue:other")
+    }
     trash: list[bytes] = redis.lrange(app.keys.trash(number), 0, -1)  # type: ignore[assignment]
     return found | {"trash": [json.loads(one)["jid"] for one in trash[4::6]]}
 
@@ -72,6 +74,7 @@ def killed(mortals: Nursery, faults: str, url: str, tmp_path: Path, number: str)
         ("kill", "retries", "retry", "dead"),
         ("delete", "retries", "retry", "trash"),
         ("delete", "queues", "queue:q", "trash"),
+        ("move", "queues", "queue:q", "queue:other"),
     ],
 )
 def test_who_carries_it_out_is_killed(
@@ -79,7 +82,8 @@ def test_who_carries_it_out_is_killed(
     home: str, goal: str,
 ) -> None:  # fmt: skip
     put(redis, place)
-    wish = Wish(act, place, "", time.time(), name="q" if place == "queues" else "")  # type: ignore[arg-type]
+    name, into = "q" if place == "queues" else "", "other" if act == "move" else ""
+    wish = Wish(act, place, "", time.time(), name=name, into=into)  # type: ignore[arg-type]
     number = asked.begin(app, "ana", wish)
     killed(mortals, f"kill@operate:{where}#2", redis_url, tmp_path, number)
     done = SLICE if where == "before" else 2 * SLICE

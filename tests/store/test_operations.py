@@ -103,6 +103,63 @@ def test_a_reschedule_and_its_undo(app: App, redis: Redis) -> None:
     assert contents(redis, "schedule") == before
 
 
+def queue_up(redis: Redis, name: str, jids: list[str], kind: str = "even") -> None:
+    for jid in jids:
+        job = {"class": kind, "queue": name, "args": [2**63, 1.0], "jid": jid, "enqueued_at": time.time() - 60}
+        redis.lpush(f"queue:{name}", encode(job))
+    redis.sadd("queues", name)
+
+
+def jids(redis: Redis, name: str) -> list[str]:
+    """Those of a queue, the next to run first."""
+    return [job["jid"] for job in jobs_in(redis, f"queue:{name}")]
+
+
+def test_what_waits_moves_to_another_queue_in_order_and_back(app: App, redis: Redis) -> None:
+    there, moving = [f"t{number:023}" for number in range(3)], [f"m{number:023}" for number in range(250)]
+    queue_up(redis, "fast", there)
+    queue_up(redis, "q", moving)
+    redis.lpush("queue:q", b"no json")
+    before = redis.lrange("queue:q", 0, -1)
+    one = done(app, wish("move", "queues", name="q", into="fast"))
+    assert (one.state, one.done, one.gone, one.kept) == ("done", 250, 0, 250)
+    assert "250 jobs moved to fast" in one.result
+    assert redis.lrange("queue:q", 0, -1) == [b"no json"], "what cannot be read stays"
+    assert jids(redis, "fast") == moving + there
+    assert {job["queue"] for job in jobs_in(redis, "queue:fast")} == {"fast"}
+    assert all(job["args"] == [2**63, 1.0] for job in jobs_in(redis, "queue:fast"))
+    assert redis.sismember("queues", "fast")
+    redis.rpop("queue:fast", 10)
+    back = undone(app, one.number)
+    assert (back.state, back.back, back.ran) == ("undone", 240, 10)
+    assert redis.lrange("queue:q", 0, -1) == before[:241]  # type: ignore[index]
+    assert jids(redis, "fast") == there
+
+
+def test_a_move_into_what_is_no_queue_leaves_all_where_it_is(app: App, redis: Redis) -> None:
+    queue_up(redis, "q", ["a", "b"])
+    redis.set("queue:broken", "a text")
+    one = done(app, wish("move", "queues", name="q", into="broken"))
+    assert (one.done, one.stayed) == (0, 2)
+    assert "WRONGTYPE" in one.result
+    assert jids(redis, "q") == ["a", "b"]
+    assert not redis.sismember("queues", "broken")
+
+
+def test_a_move_keeps_what_the_search_does_not_find(app: App, redis: Redis) -> None:
+    queue_up(redis, "q", ["a", "b"], "odd")
+    queue_up(redis, "q", ["c"])
+    queue_up(redis, "q", ["d"], "odd")
+    assert done(app, wish("move", "queues", "class:odd", name="q", into="slow")).done == 3
+    assert (jids(redis, "q"), jids(redis, "slow")) == (["c"], ["a", "b", "d"])
+
+
+@pytest.mark.parametrize("into", ["", "q", "a\nb"])
+def test_a_move_needs_another_queue(app: App, into: str) -> None:
+    with pytest.raises(ArgumentError):
+        asked.begin(app, "ana", wish("move", "queues", name="q", into=into))
+
+
 def test_a_queue_is_cleared_or_filtered_and_put_back_in_order(app: App, redis: Redis) -> None:
     for number in range(320):
         job = {"class": "odd" if number % 2 else "even", "queue": "q", "args": [number], "jid": f"{number:024}"}

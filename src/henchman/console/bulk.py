@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final
 
+import msgspec
+
 from henchman.client.runtime import Runtime
 from henchman.console.pages import Query, Screen, View
 from henchman.errors import ArgumentError, BatchError
@@ -44,6 +46,7 @@ _VERBS: Final[Mapping[Act, tuple[str, str]]] = {
     "reschedule": ("Reschedule all…", "to run later"),
     "spread": ("Spread all…", "to be spread over the minutes that you choose"),
     "cancel": ("Cancel all…", "to be cancelled"),
+    "move": ("Move all…", "to move to another queue, before what waits there, in their order"),
 }
 _OF: Final[Mapping[Place, tuple[Act, ...]]] = {
     "retries": ("retry", "kill", "delete", "reschedule", "spread"),
@@ -64,6 +67,7 @@ _BACK: Final[Mapping[Act, str]] = {
     "reschedule": f"{_UNDO} a job still waits.",
     "spread": f"None runs before its time. {_UNDO} a job still waits.",
     "cancel": "That cannot be undone.",
+    "move": f"{_UNDO} a job is among the next 20,000 there.",
 }
 
 
@@ -94,6 +98,8 @@ class BulkActs:
         return found | {
             ("queues", "clear"): self._deed("delete", "queues", "Clear…"),
             ("queues", "delete-found"): self._deed("delete", "queues"),
+            ("queues", "move"): self._deed("move", "queues", "Move…"),
+            ("queues", "move-found"): self._deed("move", "queues"),
             ("retries", "spread"): self._spread("retries"),
             ("scheduled", "spread"): self._spread("scheduled"),
             ("errors", "retry"): self._deed("retry", "errors", "Retry these…"),
@@ -141,7 +147,8 @@ class BulkActs:
                 except ArgumentError as error:
                     raise Unwanted(visible(str(error))) from None
             to = time.time() + _chosen(order, "delay", _DELAYS) if act == "reschedule" else None
-            return Wish(act, place, text, frozen, name if named else "", to, _chosen(order, "rate", _RATES))
+            into = order.form.get("reason", "").strip() if order and act == "move" else ""
+            return Wish(act, place, text, frozen, name if named else "", to, _chosen(order, "rate", _RATES), into=into)
 
         def begin(order: Order, name: str, more: str = "") -> tuple[str, str]:
             what = wish(name, more, order)
@@ -155,7 +162,8 @@ class BulkActs:
         fields = {"rate": _RATES} | _FIELDS.get(act, {})
         back = "one" if place == "queues" and title else "list" if named else ""
         said = _VERBS[act][0]
-        return Deed(title or said, "", None, back, lambda *names: self._plan(wish(*names)), begin, fields)
+        asks = "Into the queue" if act == "move" else ""
+        return Deed(title or said, "", None, back, lambda *names: self._plan(wish(*names)), begin, fields, asks=asks)
 
     def _spread(self, place: Place) -> Deed:
         """All of a set, as of a moment; else what a search finds."""
@@ -191,7 +199,10 @@ class BulkActs:
     def _plan(self, wish: Wish) -> Question:
         """What would be done, counted."""
         try:
-            found = [one for source in sources(self._runtime, wish) for one in islice(source.entries, COUNTED)]
+            counted = (
+                msgspec.structs.replace(wish, act="delete") if wish.act == "move" else wish
+            )  # it knows no goal yet
+            found = [one for source in sources(self._runtime, counted) for one in islice(source.entries, COUNTED)]
         except ArgumentError as error:
             raise Unwanted(visible(str(error))) from None
         if not found:
@@ -200,7 +211,12 @@ class BulkActs:
         many = count(len(found), *_WORDS[wish.place]) + (" or more" if len(found) >= COUNTED else "")
         held = f" {wish.asked}" if wish.text else f" of {wish.filter}" if wish.name else ""
         begin = f"{many}{held}, as of the page before, {_VERBS[wish.act][1]}; what comes after it is left alone."
-        cleared = wish.place == "queues" and not wish.text and wish.name == visible(wish.name).strip()
+        cleared = (
+            wish.act == "delete"
+            and wish.place == "queues"
+            and not wish.text
+            and wish.name == visible(wish.name).strip()
+        )
         typed = wish.name if cleared else _typed(len(found))
         work = self._work_of(len(found)) if wish.act == "retry" else ""
         return Question(visible(f"{begin} {work}{_BACK[wish.act]} Among them: {some}"), typed)

@@ -47,14 +47,14 @@ __all__ += ["abort", "begin", "operation", "operations", "resume", "sources", "t
 
 COUNTED: Final = 20_000  # jobs that a plan counts
 _LONGEST: Final = 500
-Act = Literal["retry", "kill", "delete", "reschedule", "spread", "cancel"]
+Act = Literal["retry", "kill", "delete", "reschedule", "spread", "cancel", "move"]
 Place = Literal["retries", "scheduled", "dead", "queues", "errors", "batches"]
 State = Literal["running", "aborted", "done", "failed", "undoing", "undone"]
 _ALLOWED: Final[dict[Place, tuple[Act, ...]]] = {
     "retries": ("retry", "kill", "delete", "reschedule", "spread"),
     "scheduled": ("retry", "delete", "reschedule", "spread"),
     "dead": ("retry", "delete"),
-    "queues": ("delete",),
+    "queues": ("delete", "move"),
     "errors": ("retry", "delete"),
     "batches": ("retry", "cancel"),
 }
@@ -66,7 +66,8 @@ class Wish(msgspec.Struct, frozen=True):
     """What is to be done: ``act`` on the jobs of ``place`` that hold ``text`` ("": all of them), that were there at the
     Unix time ``frozen``. ``name``: the queue, the error group, or the batch. ``to``: the Unix time of a reschedule, or
     from which on jobs are spread ``over`` so many seconds. ``rate``: jobs a second at most; 0: as fast as possible.
-    ``planned``: how many were counted; ``more``: there may be more."""
+    ``planned``: how many were counted; ``more``: there may be more. ``into``: the queue to which jobs of a queue move,
+    before what waits there, in their order."""
 
     act: Act
     place: Place
@@ -78,6 +79,7 @@ class Wish(msgspec.Struct, frozen=True):
     planned: int = 0
     more: bool = False
     over: float = 0.0
+    into: str = ""
 
     @property
     def filter(self) -> str:
@@ -211,6 +213,7 @@ class Operation(NamedTuple):
         """What became of it, as a sentence."""
         done = {"retry": "put into their queues", "kill": "killed", "delete": "deleted", "reschedule": "rescheduled"}
         done["spread"] = f"spread over {span(self.wish.over)}"
+        done["move"] = f"moved to {self.wish.into}, before what waited there"
         done["cancel"] = "taken out of their set; what waits in queues ends when it is fetched"
         parts = [f"{count(self.done, 'job')} {done[self.wish.act]}"]
         parts += [f"{self.gone:,} had gone already"] if self.gone else []
@@ -282,6 +285,8 @@ def sources(runtime: Runtime, wish: Wish) -> list[Matches]:
         raise ArgumentError(f"{wish.act} of {wish.place} is no operation: {', '.join(_ALLOWED.get(wish.place, ()))}")
     if wish.act in ("reschedule", "spread") and wish.to is None:
         raise ArgumentError(f"{wish.act} needs a time: to, in Unix seconds")
+    if wish.act == "move" and checked_name(wish.into) == wish.name:
+        raise ArgumentError(f"into={wish.into!r}: give another queue")
     if wish.place == "queues":
         queue = Queue(runtime, checked_name(wish.name))
         return [Matches(queue, queue.fitting(entry_filter(wish.text, wish.frozen), _pushed_before(wish.frozen)))]

@@ -22,7 +22,7 @@ from henchman.store import operations as store
 from henchman.store.call import Procedure, run
 from henchman.store.jobs import MOST_BYTES, Move
 from henchman.store.leases import Leader
-from henchman.wire import payload
+from henchman.wire import jsontext, payload
 from henchman.work.effects import EndingFacts, encoded, of_payload
 
 __all__ = ["SLICE", "Carrier", "OperationWork", "Operator", "Steps", "carry_out"]
@@ -184,6 +184,8 @@ def _slices(entries: Iterator[Entry], most: int) -> Iterator[list[Entry]]:
 def _moves(
     runtime: Runtime, source: Matches, some: Iterable[Entry], wish: Wish
 ) -> Procedure[tuple[list[Move], list[str]]]:
+    if wish.act == "move":
+        return _into(wish.into, some)
     if isinstance(source.jobs, Queue):
         effects = ((one, of_payload(runtime.keys, one.payload, "deleted")) for one in some)
         return [Move(one.payload, delete=True, effects=told) for one, told in effects], []
@@ -197,6 +199,17 @@ def _moves(
         spread = ((one, spread_time(one, wish.to or 0.0, wish.over)) for one in some)
         return [Move(one.payload, _without_delay(one.payload), at=at) for one, at in spread], []
     return (yield from source.jobs.prepare(some, wish.act))
+
+
+def _into(queue: str, some: Iterable[Entry]) -> tuple[list[Move], list[str]]:
+    """Into another queue: all of a payload but its queue stays as it is; what cannot be read stays where it is."""
+    moves, why, name = list[Move](), list[str](), jsontext.encode(queue)
+    for one in some:
+        if one.problem:
+            why.append(one.problem)
+        else:
+            moves.append(Move(one.payload, payload.with_field(one.payload, "queue", name), queue=queue, next=True))
+    return moves, why
 
 
 def _without_delay(stored: bytes) -> bytes:

@@ -3,11 +3,12 @@
 -- ARGV dead_max dead_timeout identity lease_ms slice keep_s most_bytes queue looked (where name old new effects)*
 -- returns the state of the operation, or LOST: another does it by now. Nothing is done unless it is "running", and a slice
 --   that was done is not done again. queue is the name of the queue that source is, or empty: then it is a set, and where
---   and name are as in move.lua. What can be put back goes into trash, six texts an entry: source, where, name, score,
+--   and name are as in move.lua; what leaves a queue goes nowhere, or next into another one. What can be put back goes into trash, six texts an entry: source, where, name, score,
 --   old, new; that is what has no effects, as far as all that lies in trashes stays below most_bytes. trashes has the end
 --   and the bytes of each.
 -- include moving
 -- include left_line
+-- include came_back
 local OPERATION, TRASH, TRASHES, LEASE, QUEUE = KEYS[3], KEYS[5], KEYS[6], ARGV[4], ARGV[8]
 if redis.call('GET', KEYS[4]) ~= ARGV[3] then
   return 'LOST'
@@ -53,10 +54,18 @@ local function leave(where, name, old, new, effects)
     return move(where, name, old, new, effects)
   elseif not take(old) then
     return 0
+  elseif where == 'next' then  -- before what waits there; the newest goes first, so their order stays
+    local fine, told = pcall(redis.call, 'RPUSH', key('queue_prefix') .. name, new)
+    if not fine then
+      return in_words(told)
+    end
+    redis.call('SADD', KEYS[1], name)
+    came_back(name, 1)
+  else
+    carry_out(old, 'deleted', effects)
   end
   redis.call('LSET', KEYS[2], place, HOLE)
   holes = holes + 1
-  carry_out(old, 'deleted', effects)
   return 1, '0'
 end
 
@@ -71,7 +80,7 @@ for at = 10, #ARGV, 5 do
     elseif size > room then
       counts.full = counts.full + 1
     else
-      redis.call('RPUSH', TRASH, KEYS[2], where, QUEUE == '' and name or QUEUE, score, old, new)
+      redis.call('RPUSH', TRASH, KEYS[2], where, where == 'nowhere' and QUEUE or name, score, old, new)
       counts.kept, room, own = counts.kept + 1, room - size, own + size
     end
   elseif status == 0 then

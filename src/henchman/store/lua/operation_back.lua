@@ -3,7 +3,7 @@
 -- ARGV identity lease_ms slice most first reach
 -- returns {state of the operation, how many lie in the trash still}; {LOST}: another does it by now. Nothing is done
 --   unless the state is "undoing", and a slice that was done is not done again. first is "1" to begin with what was moved
---   first. A job is looked for among the reach newest of its queue.
+--   first. A job is looked for among the reach newest of its queue, or those that are next there.
 -- include base
 -- include keys
 local OPERATION, TRASH, most = KEYS[2], KEYS[4], 6 * tonumber(ARGV[4])
@@ -17,9 +17,9 @@ if state ~= 'undoing' or redis.call('HGET', OPERATION, 'slice') == ARGV[3] then
 end
 
 local function taken(home, where, name, new)
-  if where == 'queue' then
-    local queue = key('queue_prefix') .. name
-    return redis.call('LPOS', queue, new, 'MAXLEN', ARGV[6]) and redis.call('LREM', queue, 1, new) == 1
+  if where == 'queue' or where == 'next' then
+    local queue, side = key('queue_prefix') .. name, where == 'next' and -1 or 1
+    return redis.call('LPOS', queue, new, 'RANK', side, 'MAXLEN', ARGV[6]) and redis.call('LREM', queue, side, new) == 1
   elseif where == 'dead' then
     return redis.call('ZREM', key('dead'), new) == 1
   end
@@ -30,8 +30,8 @@ local function put_back(source, where, name, score, old, new)
   local home = own_key(source)
   if not taken(home, where, name, new) then
     return 'ran'
-  elseif home == key('queue_prefix') .. name then
-    redis.call('SADD', KEYS[1], name)
+  elseif string.sub(home, 1, #key('queue_prefix')) == key('queue_prefix') then
+    redis.call('SADD', KEYS[1], string.sub(home, #key('queue_prefix') + 1))
     redis.call('RPUSH', home, old)
   else
     redis.call('ZADD', home, score, old)
