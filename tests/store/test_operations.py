@@ -154,9 +154,12 @@ def test_a_move_keeps_what_the_search_does_not_find(app: App, redis: Redis) -> N
     assert (jids(redis, "q"), jids(redis, "slow")) == (["c"], ["a", "b", "d"])
 
 
-@pytest.mark.parametrize("into", ["", "q", "a\nb"])
-def test_a_move_needs_another_queue(app: App, into: str) -> None:
-    with pytest.raises(ArgumentError):
+@pytest.mark.parametrize(
+    ("into", "said"), [("", "not a queue name"), ("q", "that is where"), ("a b", "not a queue name")]
+)
+def test_a_move_needs_another_queue(app: App, redis: Redis, into: str, said: str) -> None:
+    queue_up(redis, "q", ["a"])
+    with pytest.raises(ArgumentError, match=said):
         asked.begin(app, "ana", wish("move", "queues", name="q", into=into))
 
 

@@ -30,6 +30,7 @@ from henchman.store.call import Procedure
 from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
 from henchman.wire import times
+from henchman.wire.payload import check_queue
 from henchman.work.effects import batch_of
 
 __all__ = [
@@ -285,8 +286,8 @@ def sources(runtime: Runtime, wish: Wish) -> list[Matches]:
         raise ArgumentError(f"{wish.act} of {wish.place} is no operation: {', '.join(_ALLOWED.get(wish.place, ()))}")
     if wish.act in ("reschedule", "spread") and wish.to is None:
         raise ArgumentError(f"{wish.act} needs a time: to, in Unix seconds")
-    if wish.act == "move" and checked_name(wish.into) == wish.name:
-        raise ArgumentError(f"into={wish.into!r}: give another queue")
+    if wish.act == "move" and check_queue(wish.into) == wish.name:
+        raise ArgumentError(f"into={wish.into!r}: that is where they are, give another queue")
     if wish.place == "queues":
         queue = Queue(runtime, checked_name(wish.name))
         return [Matches(queue, queue.fitting(entry_filter(wish.text, wish.frozen), _pushed_before(wish.frozen)))]
