@@ -18,13 +18,18 @@ def ids(redis: Redis, queue: str) -> list[str]:
     return [json.loads(one)["jid"] for one in redis.lrange(f"queue:{queue}", 0, -1)]  # type: ignore[union-attr]
 
 
+def fill(redis: Redis, queue: str, jids: list[str]) -> None:
+    """Jobs with these ids, the last of them the next to run."""
+    redis.sadd("queues", queue)
+    for jid in jids:
+        redis.rpush(f"queue:{queue}", encode({"class": "HardJob", "queue": queue, "args": [], "jid": jid}))
+
+
 @pytest.mark.parametrize("queue", ["mail", "odd/ü?#<b>"])
 def test_one_of_a_queue_is_deleted(app: App, redis: Redis, queue: str) -> None:
     before = [f"{number:024x}" for number in range(4)]
     gone = before[2]
-    redis.sadd("queues", queue)
-    for jid in before:
-        redis.rpush(f"queue:{queue}", encode({"class": "HardJob", "queue": queue, "args": [], "jid": jid}))
+    fill(redis, queue, before)
     browser = Browser(app.console())
     own = browser.get(f"/jobs/{gone}")
     [act] = [link for link in own.links if link.endswith(f"/{gone}/do/delete")]
@@ -72,9 +77,7 @@ def test_who_only_looks_is_not_offered_it(app: App, redis: Redis) -> None:
 def test_one_of_a_queue_runs_next(app: App, redis: Redis, queue: str) -> None:
     before = [f"{number:024x}" for number in range(4)]
     chosen = before[1]
-    redis.sadd("queues", queue)
-    for jid in before:
-        redis.lpush(f"queue:{queue}", encode({"class": "HardJob", "queue": queue, "args": [], "jid": jid}))
+    fill(redis, queue, before[::-1])
     browser = Browser(app.console())
     page = f"/queues/{tilde(queue)}"
     act = f"{page}/{chosen}/do/next"
@@ -98,11 +101,8 @@ def test_one_of_a_queue_runs_next(app: App, redis: Redis, queue: str) -> None:
 
 
 def test_one_of_a_line_is_the_next_of_its_line(app: App, redis: Redis) -> None:
-    for number in range(3):
-        redis.lpush(
-            "queue:f@A", encode({"class": "sync", "queue": "f", "args": ["A", number], "jid": f"{number:024x}"})
-        )
-    redis.sadd("queues", "f", "f@A")
+    fill(redis, "f@A", [f"{number:024x}" for number in (2, 1, 0)])
+    redis.sadd("queues", "f")
     line = app.queues["f@A"]
     assert line.run_next(f"{2:024x}")
     assert ids(redis, "f@A")[::-1] == [f"{number:024x}" for number in (2, 0, 1)]

@@ -138,6 +138,15 @@ def test_wrong_passwords_are_few_a_minute(shop: App) -> None:
     assert elsewhere.post("/login", {"password": PASSWORD}).status == 303
 
 
+def test_many_addresses_do_not_fill_the_memory() -> None:
+    from henchman.console.guard import LastMinute
+
+    tries = LastMinute(5)
+    for number in range(20_100):
+        tries.note(f"2001:db8::{number:x}")
+    assert len(tries._times) <= 10_001
+
+
 def test_who_acts_too_often_waits_and_nothing_is_done(shop: App, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     from henchman.console import guard
 

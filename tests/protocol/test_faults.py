@@ -517,17 +517,8 @@ def test_who_acts_on_a_queue_is_killed(scene: Scene, mortals: Nursery, do: str, 
 
 STRUCK = {
     *(*WORKER, *CLIENT.values(), "fair_declare", "fair_take_in", "cancel", "uncancel", "rebase", "lead"),
-    *(
-        "cron_put",
-        "cron_look",
-        "cron_tick",
-        "cron_switch",
-        "cron_remove",
-        "remove",
-        "bring_forward",
-        "clear",
-        "deliver",
-    ),
+    *("cron_put", "cron_look", "cron_tick", "cron_switch", "cron_remove"),
+    *("remove", "bring_forward", "clear", "deliver"),
     *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
     *CALLS,  # those of batches, and keyed_push
     "history_trim",  # history/test_exactly_once.py

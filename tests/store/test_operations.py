@@ -146,6 +146,15 @@ def test_a_move_into_what_is_no_queue_leaves_all_where_it_is(app: App, redis: Re
     assert not redis.sismember("queues", "broken")
 
 
+def test_a_move_on_a_server_whose_names_of_queues_are_broken_does_nothing(app: App, redis: Redis) -> None:
+    queue_up(redis, "q", ["a", "b"])
+    number = asked.begin(app, "ana", wish("move", "queues", name="q", into="fast"))
+    redis.delete("queues")
+    redis.set("queues", "a text")
+    carry_out(app, number)
+    assert (jids(redis, "q"), redis.exists("queue:fast")) == (["a", "b"], 0)
+
+
 def test_a_move_keeps_what_the_search_does_not_find(app: App, redis: Redis) -> None:
     queue_up(redis, "q", ["a", "b"], "odd")
     queue_up(redis, "q", ["c"])

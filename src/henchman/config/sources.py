@@ -254,9 +254,10 @@ def _link(name: str, address: object) -> str:
         raise ValueError(f"{_LINKS_DUE}; {as_shown(name, 60)} is {as_shown(address, 60)}")
     if not re.fullmatch(r"(https?://[^\s/{}]+|/)([^\s]*)", address) or len(address) > 1000:
         raise ValueError(f"{_LINKS_DUE}; {name}: give an address that begins with https://, http:// or /")
-    for unknown_field in re.findall(r"[{}][^{}]*[}]?", re.sub("|".join(f"{{{one}}}" for one in OF_LINKS), "", address)):
-        near = did_you_mean(unknown_field.strip("{}"), OF_LINKS)
-        raise ValueError(f"{_LINKS_DUE}; {name}: there is no {unknown_field}{near}")
+    rest = re.sub("|".join(f"{{{one}}}" for one in OF_LINKS), "", address)
+    if unknown_field := re.search(r"[{}][^{}]*}?", rest):
+        near = did_you_mean(unknown_field[0].strip("{}"), OF_LINKS)
+        raise ValueError(f"{_LINKS_DUE}; {name}: there is no {unknown_field[0]}{near}")
     return address
 
 

@@ -12,11 +12,10 @@ from henchman.batch import results as batch_results
 from henchman.batch.batch import Batch, BatchStatus, find_batch
 from henchman.batch.listing import BatchRow, find_batches, newest_batches, one_batch, workflow_steps
 from henchman.client.runtime import Runtime
-from henchman.console.files import JSON_LINES, FileForm, file_of
+from henchman.console.files import EVENTS_CSV, JSON_LINES, file_of
 from henchman.console.graph import draw, waterfall
 from henchman.console.pages import Download, Query, Screen, View
 from henchman.errors import ArgumentError, BatchError, HistoryError, UnknownBatch
-from henchman.history import as_csv
 from henchman.history.records import STATUSES, Event, LiveMessages, batch_status
 from henchman.inspector.base import Entry
 from henchman.kernel.text import visible
@@ -188,7 +187,7 @@ class BatchPages:
         """``events``: its jobs out of history; ``results``: what they returned; for a spreadsheet or for programs."""
         _checked(self._runtime, id)
         makers: Mapping[str, Callable[[], Iterator[bytes]]] = {
-            "events.csv": lambda: FileForm("csv", as_csv.head(), as_csv.lines).parts(self._events(id, query)),
+            "events.csv": lambda: EVENTS_CSV.parts(self._events(id, query)),
             "events.ndjson": lambda: JSON_LINES.parts(self._events(id, query)),
             "results.csv": lambda: iterate(self._runtime.connections, batch_results.as_csv(self._runtime, id)),
             "results.ndjson": lambda: iterate(

@@ -7,8 +7,6 @@ from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final
 
-import msgspec
-
 from henchman.client.runtime import Runtime
 from henchman.console.pages import Query, Screen, View
 from henchman.errors import ArgumentError, BatchError
@@ -199,10 +197,7 @@ class BulkActs:
     def _plan(self, wish: Wish) -> Question:
         """What would be done, counted."""
         try:
-            counted = (
-                msgspec.structs.replace(wish, act="delete") if wish.act == "move" else wish
-            )  # it knows no goal yet
-            found = [one for source in sources(self._runtime, counted) for one in islice(source.entries, COUNTED)]
+            found = [one for source in sources(self._runtime, wish) for one in islice(source.entries, COUNTED)]
         except ArgumentError as error:
             raise Unwanted(visible(str(error))) from None
         if not found:

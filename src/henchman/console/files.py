@@ -29,7 +29,7 @@ from henchman.oncall.deeds import Deed, Missing
 from henchman.store.call import run
 from henchman.wire.plain_json import as_json
 
-__all__ = ["JSON_LINES", "FileForm", "FilePages", "answer_of", "file_of", "taken"]
+__all__ = ["EVENTS_CSV", "JSON_LINES", "FilePages", "answer_of", "file_of", "taken"]
 
 _MOST: Final = 100_000  # jobs of a file
 _STEP: Final = 500  # that are read at once
@@ -92,7 +92,8 @@ class FilePages:
 
     def _set(self, which: SetName, name: str, query: Query) -> Download:
         """Retries, scheduled or dead jobs, in the order of the page."""
-        form = _form(name, MARK + written([(_WHEN[which], *_ENTRY, *_MORE)]), _entry_lines)
+        head = MARK + written([(_WHEN[which], *_ENTRY, *_MORE)])
+        form = _form(name, FileForm("csv", head, lambda some: written(map(_entry_cells, some))))
         jobs = JobSet(self._runtime, which)
         try:
             found = islice(jobs.matching(query.search) if query.search else iter(jobs), _MOST)
@@ -102,7 +103,7 @@ class FilePages:
 
     def _history(self, name: str, query: Query) -> Download:
         """What a search finds in history, the latest first."""
-        form = _form(name, as_csv.head(), as_csv.lines)
+        form = _form(name, EVENTS_CSV)
         try:
             return file_of(f"history.{form.kind}", form.parts(self._events(query)))
         except (ArgumentError, HistoryError) as error:
@@ -119,7 +120,6 @@ class FilePages:
 
     def _day(self, day: str, name: str, query: Query) -> Download:
         """What ended on a day, the latest first."""
-        _form(name, b"", _ended_lines)
         try:
             return self._ended(day, name, query)
         except (ArgumentError, HistoryError) as error:
@@ -130,11 +130,11 @@ class FilePages:
         wanted, source = [status] if status else None, query.word("source", *SOURCES)
         found = day_of(self._runtime, day, wanted, job, 0, _ON_SERVER, source)
         if found.source == "server":  # all of it is there
-            form, some = _form(name, MARK + written([_ENDED]), _ended_lines), iter([found.jobs])
+            form, some = _form(name, _ENDED_CSV), iter([found.jobs])
         else:
             reading: Any = self._runtime.open_history().reading
             some = reading.ended_on(day, status=wanted, name=job, most=_MOST)
-            form = _form(name, as_csv.head(), as_csv.lines)
+            form = _form(name, EVENTS_CSV)
         return file_of(f"{day[:10]}.{form.kind}", form.parts(some))
 
 
@@ -154,11 +154,11 @@ class FileForm(NamedTuple):
         yield head
 
 
-def _form(name: str, head: bytes, lines: Callable[[Sequence[Any]], bytes]) -> FileForm:
-    """``head`` and ``lines`` are those of ``jobs.csv``; ``JSON_LINES`` are for ``jobs.ndjson``."""
+def _form(name: str, sheet: FileForm) -> FileForm:
+    """``sheet`` for ``jobs.csv``; ``JSON_LINES`` for ``jobs.ndjson``."""
     if name not in ("jobs.csv", "jobs.ndjson"):
         raise Missing("there is no such file: jobs.csv, jobs.ndjson")
-    return FileForm("csv", head, lines) if name == "jobs.csv" else JSON_LINES
+    return sheet if name == "jobs.csv" else JSON_LINES
 
 
 def _json_lines(some: Sequence[Any]) -> bytes:
@@ -167,14 +167,9 @@ def _json_lines(some: Sequence[Any]) -> bytes:
 
 #: a JSON document a line, with what programs know of each job
 JSON_LINES: Final = FileForm("ndjson", b"", _json_lines)
-
-
-def _entry_lines(some: Sequence[Entry]) -> bytes:
-    return written(map(_entry_cells, some))
-
-
-def _ended_lines(some: Sequence[EndedJob]) -> bytes:
-    return written(map(_ended_cells, some))
+#: events of history for a spreadsheet
+EVENTS_CSV: Final = FileForm("csv", as_csv.head(), as_csv.lines)
+_ENDED_CSV: Final = FileForm("csv", MARK + written([_ENDED]), lambda some: written(map(_ended_cells, some)))
 
 
 def _entry_cells(one: Entry) -> tuple[str | int, ...]:

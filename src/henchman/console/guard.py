@@ -86,7 +86,7 @@ class LastMinute:
         """It was done just now."""
         now = time.monotonic()
         if len(self._times) > 10_000:
-            self._times = {one: times for one, times in self._times.items() if now - times[-1] < 60}
+            self._times.clear()
         self._times[name] = [*self._times.get(name, ()), now][-self._most :]
 
 

@@ -286,8 +286,6 @@ def sources(runtime: Runtime, wish: Wish) -> list[Matches]:
         raise ArgumentError(f"{wish.act} of {wish.place} is no operation: {', '.join(_ALLOWED.get(wish.place, ()))}")
     if wish.act in ("reschedule", "spread") and wish.to is None:
         raise ArgumentError(f"{wish.act} needs a time: to, in Unix seconds")
-    if wish.act == "move" and check_queue(wish.into) == wish.name:
-        raise ArgumentError(f"into={wish.into!r}: that is where they are, give another queue")
     if wish.place == "queues":
         queue = Queue(runtime, checked_name(wish.name))
         return [Matches(queue, queue.fitting(entry_filter(wish.text, wish.frozen), _pushed_before(wish.frozen)))]
@@ -341,6 +339,8 @@ def to_spread(runtime: Runtime, place: Place, text: str, frozen: float, over: fl
 def begin(runtime: Runtime, author: str, wish: Wish) -> str:
     """Plan an operation and write it down: its number. Who looks for open operations carries it out. ArgumentError for
     what makes no sense, or finds nothing."""
+    if wish.act == "move" and check_queue(wish.into) == wish.name:
+        raise ArgumentError(f"into={wish.into!r}: that is where they are, give another queue")
     some = sum(1 for source in sources(runtime, wish) for _ in islice(source.entries, COUNTED))
     if not some:
         raise ArgumentError(f"nothing to {wish.act} any more: {wish.filter}")

@@ -233,14 +233,14 @@ class Queue(Inspector):
 
     def _wherever(self, act: str, job: str | Entry, does: Callable[[str, bytes], Call[int]]) -> Procedure[bool]:
         """Whether the queue itself, or a line of it, had the job that the act is for, and did it."""
-        if isinstance(job, Entry):
-            entry: Entry | None = job
-        else:
-            entry = yield from self._find(checked_text(act, job, "the id of a job, or an entry that was found here"))
+        due = "the id of a job, or an entry that was found here"
+        entry = job if isinstance(job, Entry) else (yield from self._find(checked_text(act, job, due)))
         if entry is None:
             return False
-        for name in (self.name, *(line.name for line in (yield from self._lines()))):
-            if (yield does(name, entry.payload)):
+        if (yield does(self.name, entry.payload)):
+            return True
+        for line in (yield from self._lines()):
+            if (yield does(line.name, entry.payload)):
                 return True
         return False
 

@@ -119,6 +119,11 @@ def question_of(act: Deed, names: Sequence[str]) -> Question:
     return said if isinstance(said, Question) else Question(said)
 
 
+def _must_have_waited(found: bool, name: str, jid: str) -> None:
+    if not found:
+        raise Unwanted(f"{visible(jid)} does not wait in {visible(name)} any more")
+
+
 def paused_by(queue: Queue | OrderedQueue, order: Order) -> str:
     """Pause a queue of either kind for the reason and the minutes that a form says; what is said of it."""
     minutes = next((one for one in PAUSED_FOR if f"{one}" == order.form.get("minutes")), 0)
@@ -218,13 +223,11 @@ class Deeds:
         return f"{visible(name)} goes on"
 
     def _delete_waiting(self, name: str, jid: str) -> str:
-        if not self._queues[name].delete(jid):
-            raise Unwanted(f"{visible(jid)} does not wait in {visible(name)} any more")
+        _must_have_waited(self._queues[name].delete(jid), name, jid)
         return f"{visible(jid)} is deleted out of {visible(name)}"
 
     def _run_next(self, name: str, jid: str) -> str:
-        if not self._queues[name].run_next(jid):
-            raise Unwanted(f"{visible(jid)} does not wait in {visible(name)} any more")
+        _must_have_waited(self._queues[name].run_next(jid), name, jid)
         return f"{visible(jid)} is the next one of {visible(name)}"
 
     def _cancel(self, jid: str) -> str:

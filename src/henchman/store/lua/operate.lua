@@ -3,9 +3,9 @@
 -- ARGV dead_max dead_timeout identity lease_ms slice keep_s most_bytes queue looked (where name old new effects)*
 -- returns the state of the operation, or LOST: another does it by now. Nothing is done unless it is "running", and a slice
 --   that was done is not done again. queue is the name of the queue that source is, or empty: then it is a set, and where
---   and name are as in move.lua; what leaves a queue goes nowhere, or next into another one. What can be put back goes into trash, six texts an entry: source, where, name, score,
---   old, new; that is what has no effects, as far as all that lies in trashes stays below most_bytes. trashes has the end
---   and the bytes of each.
+--   and name are as in move.lua; what leaves a queue goes nowhere, or next into another one. What can be put back goes
+--   into trash, six texts an entry: source, where, name, score, old, new; that is what has no effects, as far as all that
+--   lies in trashes stays below most_bytes. trashes has the end and the bytes of each.
 -- include moving
 -- include left_line
 -- include came_back
@@ -55,11 +55,14 @@ local function leave(where, name, old, new, effects)
   elseif not take(old) then
     return 0
   elseif where == 'next' then  -- before what waits there; the newest goes first, so their order stays
+    local first = redis.call('SADD', KEYS[1], name)  -- where that is refused, nothing was done yet
     local fine, told = pcall(redis.call, 'RPUSH', key('queue_prefix') .. name, new)
     if not fine then
+      if first == 1 then
+        redis.call('SREM', KEYS[1], name)
+      end
       return in_words(told)
     end
-    redis.call('SADD', KEYS[1], name)
     came_back(name, 1)
   else
     carry_out(old, 'deleted', effects)
