@@ -28,7 +28,7 @@ def fetching(keys: Keys, *queues: tuple[str, int], count: int, identity: str = M
 
 def changed(script: Script, old: str, new: str) -> Script:
     """A script with another text, which the server does not know."""
-    made = Script(script.name, script.text.replace(old, new), {"keys": ""})
+    made = Script(script.name, script.text.replace(old, new).encode(), {"keys": b""})
     assert made.sha != script.sha, old
     return made
 

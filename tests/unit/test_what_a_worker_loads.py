@@ -6,7 +6,18 @@ import subprocess
 import sys
 
 BLOCKED = "opentelemetry"  # redis-py loads it where it is installed, and all that it needs
-UNNEEDED = ("sysconfig", "cronsim", "zoneinfo", "sqlalchemy", "click", "rich", "starlette")
+UNNEEDED = (
+    "sysconfig",
+    "ctypes",
+    "difflib",
+    "unicodedata",
+    "cronsim",
+    "zoneinfo",
+    "sqlalchemy",
+    "click",
+    "rich",
+    "starlette",
+)
 LOOK = f"""
 import sys
 sys.modules[{BLOCKED!r}] = None

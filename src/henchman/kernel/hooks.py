@@ -16,7 +16,8 @@ from typing import Any
 
 from henchman.errors import ConfigError, DefinitionError
 from henchman.kernel.events import Events
-from henchman.kernel.middleware import load, run_coroutine
+from henchman.kernel.middleware import run_coroutine
+from henchman.kernel.rare import load
 from henchman.kernel.text import as_shown, described
 from henchman.kernel.threads import REFUSED
 
@@ -97,7 +98,7 @@ class Hooks:
 
     def _wait(self, answer: Any) -> Any:
         """What an awaitable gives: on the shared loop; by itself where there is none, or where this thread runs one."""
-        asyncio = load()
+        asyncio = load("asyncio")
         loop = self.loop()
         if loop is None or not loop.is_running() or asyncio._get_running_loop() is not None:
             return run_coroutine(_limited(answer))
@@ -145,7 +146,7 @@ class _Beat:
 
 async def _limited(answer: Any) -> Any:
     try:
-        async with load().timeout(LIMIT) as limit:
+        async with load("asyncio").timeout(LIMIT) as limit:
             return await answer
     except TimeoutError as error:
         if limit.expired():

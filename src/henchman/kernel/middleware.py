@@ -18,6 +18,7 @@ from functools import partial
 from typing import Any
 
 from henchman.errors import ConfigError
+from henchman.kernel.rare import load
 
 Link = Callable[..., Any]
 Step = Callable[[Any], Any]
@@ -101,13 +102,6 @@ class Chain:
         return link
 
 
-def load() -> Any:
-    """The module asyncio, which only coroutines need: ``import henchman`` does without it."""
-    import asyncio
-
-    return asyncio
-
-
 @contextlib.contextmanager
 def around(links: Iterable[Link]) -> Iterator[None]:
     """The ``pushing()`` blocks of those ``links`` that have one, for the length of a whole push."""
@@ -163,7 +157,7 @@ def _async_over_sync(link: Link, inner: AsyncStep) -> AsyncStep:
     """The job stands in a task of its own beneath ``link``: what cancels the task around them cancels that one."""
 
     async def step(context: Any) -> Any:
-        asyncio = load()
+        asyncio = load("asyncio")
         loop = asyncio.get_running_loop()
         begun: list[Any] = []
         cancelled = threading.Event()
@@ -199,7 +193,7 @@ async def apart(function: Callable[..., Any], *args: Any, cancel: Callable[[], o
 
     A task that is cancelled meanwhile calls ``cancel()`` and waits on: what ``function`` decides is not lost.
     """
-    asyncio = load()
+    asyncio = load("asyncio")
     loop = asyncio.get_running_loop()
     result, context = loop.create_future(), contextvars.copy_context()
 
@@ -229,12 +223,12 @@ def _set(way: Callable[[Any], None], future: Any, value: Any) -> None:
 
 async def in_thread(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """The result of a blocking function, run in a thread while the event loop turns."""
-    return await load().to_thread(function, *args, **kwargs)
+    return await load("asyncio").to_thread(function, *args, **kwargs)
 
 
 def run_coroutine(coroutine: Coroutine[Any, Any, Any]) -> Any:
     """The result of ``coroutine``, run to its end here, also beneath a running event loop (then in a thread)."""
-    asyncio = load()
+    asyncio = load("asyncio")
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-import unicodedata
 from collections.abc import Iterable
 from typing import Any, Final
+
+from henchman.kernel.rare import load
 
 _IN_TEXT = re.compile(
     r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^/?#@:\s]*)(?::(?!\d+[/?#])(?P<password>\S*))?@", re.IGNORECASE
@@ -86,8 +86,9 @@ def visible(text: str) -> str:
     """``text`` with control, bidirectional and other invisible characters as escapes; line feeds and tabs too."""
     if text.isprintable() and text.isascii():
         return text
+    category = load("unicodedata").category
     return "".join(
-        char.encode("unicode_escape").decode() if unicodedata.category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else char
+        char.encode("unicode_escape").decode() if category(char) in {"Cc", "Cf", "Cs", "Zl", "Zp"} else char
         for char in text
     )
 
@@ -110,6 +111,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 def nearest(word: str, known: Iterable[str], alike: float) -> str:
     """The known word that is nearest, and at least so much ``alike`` (0 to 1); else an empty text."""
+    difflib = load("difflib")
     near = difflib.get_close_matches(word, list(known), n=3, cutoff=alike)
     return min(near, key=lambda one: (-difflib.SequenceMatcher(None, one, word).ratio(), len(one)), default="")
 

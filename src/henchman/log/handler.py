@@ -15,13 +15,13 @@ import re
 import sys
 import time
 import traceback
-import unicodedata
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
 from henchman.errors import ConfigError
 from henchman.kernel.events import Events
+from henchman.kernel.rare import load
 from henchman.kernel.text import mask_urls, shorten, visible
 from henchman.log.events import Announcer, level_of
 from henchman.wire.secret import NO_SECRETS
@@ -189,8 +189,9 @@ def _json(value: Any) -> str:
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"))
     if text.isascii() and "\x7f" not in text:
         return text
+    category = load("unicodedata").category
     return "".join(
-        json.dumps(char)[1:-1] if char > "~" and unicodedata.category(char) in _HIDDEN else char for char in text
+        json.dumps(char)[1:-1] if char > "~" and category(char) in _HIDDEN else char for char in text
     ).replace("\x7f", "\\u007f")
 
 

@@ -68,20 +68,20 @@ _KEY = re.compile(r"\bkey\('(\w+)'\)")
 class Script:
     """One atomic move: its name, its text and the hash under which the server knows it.
 
-    Text and hash are made when they are first asked for: nobody uses all scripts. The files are read before that, for
-    they may be replaced while the program runs.
+    The hash is made when it is first asked for, for nobody uses all scripts. The text is made each time, for a server
+    hears it once. The files are read before that, as bytes, for they may be replaced while the program runs.
     """
 
-    def __init__(self, name: str, source: str, libraries: Mapping[str, str]) -> None:
+    def __init__(self, name: str, source: bytes, libraries: Mapping[str, bytes]) -> None:
         self.name = name
         self._source, self._libraries = source, libraries
 
-    @cached_property
+    @property
     def text(self) -> str:
         """What the server executes."""
-        names = dict(re.findall(r"(?m)^    (\w+) = '([^']+)',$", self._libraries["keys"]))
+        names = dict(re.findall(r"(?m)^    (\w+) = '([^']+)',$", self._libraries["keys"].decode()))
         # the first call of key() makes a table of all names, which takes the server as long as a push
-        return _KEY.sub(lambda match: f"(prefix .. '{names[match[1]]}')", self._whole(self._source, set()))
+        return _KEY.sub(lambda match: f"(prefix .. '{names[match[1]]}')", self._whole(self._source.decode(), set()))
 
     @cached_property
     def sha(self) -> str:
@@ -97,7 +97,7 @@ class Script:
             if name not in seen:
                 known = set(seen) if head.endswith(" ") else seen  # what a function includes is not seen outside
                 known.add(name)
-                head += self._whole(self._libraries[name], known)
+                head += self._whole(self._libraries[name].decode(), known)
             head += end + rest
         return head
 
@@ -118,13 +118,13 @@ def load(name: str) -> Script:
     return Script(name, _read(f"{_LUA}/{name}.lua"), _libraries())
 
 
-def _read(path: str) -> str:
-    with open(path, encoding="utf-8") as file:  # pathlib takes three times as long, and every program reads these
-        return file.read().removesuffix("\n")
+def _read(path: str) -> bytes:
+    with open(path, "rb") as file:  # pathlib takes three times as long, and every program reads these
+        return file.read().removesuffix(b"\n")
 
 
 @cache
-def _libraries() -> Mapping[str, str]:
+def _libraries() -> Mapping[str, bytes]:
     folder = f"{_LUA}/lib/"
     return {file.removesuffix(".lua"): _read(folder + file) for file in os.listdir(folder) if file.endswith(".lua")}
 

@@ -20,7 +20,6 @@ leave a lock of its own, or of a driver, locked. The process looks alive, for it
 
 from __future__ import annotations
 
-import ctypes
 import dis
 import heapq
 import inspect
@@ -35,7 +34,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import partial
+from functools import cache, partial
 from itertools import chain, compress, dropwhile, starmap
 from pathlib import Path
 from types import CodeType
@@ -202,18 +201,31 @@ _NEVER = (threading.Thread.start.__code__,)
 _BASE = ("henchman.worker.processor", "henchman.worker.pool", "henchman.supervisor.isolated_main")  # below the job
 _RESUMABLE = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
-# Functions of our own: what others set on those of ``ctypes.pythonapi`` is no matter of ours. They keep the lock.
-_raise_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(
-    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
-)
-_clear_in = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(
-    ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
-)
+
+class AsyncExc(NamedTuple):
+    """Raise in a thread, and take back what has not arrived there: each keeps the interpreter lock."""
+
+    set: Callable[[int, type[BaseException]], int]
+    clear: Callable[[int, None], int]
+
+
+@cache
+def load() -> AsyncExc:
+    """Both, when the first job is struck. They are functions of our own: what others set on those of
+    ``ctypes.pythonapi`` is no matter of ours."""
+    import ctypes
+
+    where = ("PyThreadState_SetAsyncExc", ctypes.pythonapi)
+    return AsyncExc(
+        ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.py_object)(where),
+        ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.c_ulong, ctypes.c_void_p)(where),
+    )
 
 
 def strike(slot: Slot, run: Run, error: type[BaseException]) -> Struck:
     """Raise ``error`` in the thread of ``slot``: "struck"; "over" when it does not run ``run`` any more; "later" when
     this is no place for it: try again in a moment. The next log line of the job may be first."""
+    load()  # while the job goes on: not under its lock
     with slot.lock:
         if slot.run is not run:
             return "over"
@@ -242,7 +254,7 @@ def _here(slot: Slot, run: Run, error: type[BaseException]) -> None:
 
 def calm(slot: Slot) -> None:
     """Take back what was raised in the thread of ``slot`` and has not arrived; under its lock."""
-    _clear_in(slot.thread_id, None)
+    load().clear(slot.thread_id, None)
 
 
 def _may_be_struck(seen: Stack) -> bool:
@@ -299,6 +311,7 @@ def _raise_where_seen(thread_id: int, seen: Stack, error: type[BaseException]) -
     frame may have gone on with them.
     """
     innermost, step = seen[0]
+    raise_in = load().set
     resumable = [frame for frame, _ in seen if frame.f_code.co_flags & _RESUMABLE]
     below = dict(zip((frame for frame, _ in seen), (frame for frame, _ in seen[1:]), strict=False))
     now = chain(
@@ -309,7 +322,7 @@ def _raise_where_seen(thread_id: int, seen: Stack, error: type[BaseException]) -
     then = (innermost, step, *map(below.get, resumable))
     same = map(operator.eq, now, then)
     try:
-        return any(uncollected(starmap(_raise_in, compress(((thread_id, error),), map(all, (same,))))))
+        return any(uncollected(starmap(raise_in, compress(((thread_id, error),), map(all, (same,))))))
     except KeyError:
         return False  # the thread is gone
 
