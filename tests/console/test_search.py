@@ -16,6 +16,7 @@ from redis import Redis
 
 from henchman import App, Concurrent
 from henchman.cli.main import henchman
+from henchman.inspector.base import Entry
 from henchman.oncall.search import search_everywhere
 from henchman.oncall.views import save_view
 from henchman.store import limits, metrics
@@ -161,6 +162,20 @@ def test_what_was_looked_at_is_said_and_the_search_goes_further(shop: App) -> No
     [dead] = [one for one in found["items"] if one["title"] == "Dead"]
     assert (dead["looked"], dead["of"], dead["whole"]) == (3000, 3502, False)
     assert dead["more"] == {"page": ["dead"], "query": {"q": "needle-9", "after": 3000}}
+
+
+def test_of_many_finds_only_those_that_are_shown_are_opened(shop: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    dead_jobs(shop, 500, "last")
+    opened, seen = list[str](), Entry._seen.func
+
+    def counting(entry: Entry) -> bytes:
+        opened.append(entry.jid)
+        return seen(entry)  # type: ignore[no-any-return]
+
+    monkeypatch.setattr(Entry._seen, "func", counting)
+    [dead] = [one for one in search_everywhere(shop, "shop.burn").places if one.title == "Dead"]
+    assert (len(dead.hits), dead.more, dead.said) == (8, True, "")
+    assert sorted(opened) == sorted(hit.place[1] for hit in dead.hits) + [f"{8:024x}"]
 
 
 def test_queues_are_looked_through_step_by_step(shop: App, redis: Redis) -> None:

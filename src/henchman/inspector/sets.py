@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -402,9 +403,11 @@ def search_set(
     enough: int,
     mask: Mask | None = None,
     slices: int = _SLICES,
+    most: int | None = None,
 ) -> Procedure[Found]:
     """The entries that fit ``text``, as ``matching`` has it, among ``slices`` thousand from place ``after`` on, or
-    among the first thousand of them when ``enough`` do: two round trips at most, however many there are."""
+    among the first thousand of them when ``enough`` do: two round trips at most, however many there are. With ``most``
+    no more than so many of them are opened and returned."""
     key, found, place, wanted = key_of_set(keys, which), list[Entry](), after, entry_filter(text)
     where, slices = FoundAt(which), slices if wanted.needle else min(slices, _OPENED)
     for many in (1, slices - 1):
@@ -416,13 +419,12 @@ def search_set(
         size, *stretches = yield from side_by_side(ask(queues.set_size(key)), *map(ask, calls))
         for stretch in stretches:
             held = (Entry(one.payload, one.score, mask) for one in stretch.holding(wanted.needle))
-            found += (one for one in held if wanted.fits(one, where))
+            fits = (one for one in held if wanted.fits(one, where))
+            found += fits if most is None else islice(fits, most - len(found))
             place += stretch.looked
             if not stretch.more:
                 return Found(found, place - after, None, size)
-            if (
-                stretch.looked < queues.SEARCHED
-            ):  # they are large: the next stretch begins behind what was not looked at
+            if stretch.looked < queues.SEARCHED:  # they are large: the next one begins behind what was not looked at
                 return Found(found, place - after, place, size)
         if len(found) >= enough:
             break

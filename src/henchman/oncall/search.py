@@ -174,7 +174,7 @@ def _running(keys: Keys, wanted: EntryFilter, mask: Mask | None) -> Procedure[Fo
 
 
 def _in_set(keys: Keys, which: SetName, text: str, slices: int, mask: Mask | None) -> Procedure[FoundIn]:
-    found = yield from search_set(keys, which, text, 0, SHOWN + 1, mask, slices)
+    found = yield from search_set(keys, which, text, 0, SHOWN + 1, mask, slices, SHOWN + 1)
     hits = [_hit(one, _in_words(which, one), at=one.score) for one in found.entries[:SHOWN]]
     more = len(found.entries) > SHOWN
     narrowed = {"q": text} if more or found.after is None else {"q": text, "after": found.after}
