@@ -262,6 +262,7 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "operations.note_act": [lambda keys: operations.note_act(keys, b'{"at":1.0}', 100, b'{"at":0.5}')],
     "operations.turn": [lambda keys: operations.turn(keys, "7", "aborted", ("running", "undoing"))],
     "ordered_people.act": [lambda keys: ordered_people.act(keys, "a", "kill", [b"1", b"2"], only_failed=True)],
+    "ordered_people.drop": [lambda keys: ordered_people.drop(keys, "a", b"1", "p", 1.5, b"{}")],
     "ordered_people.figures": [lambda keys: ordered_people.figures(keys, "a")],
     "ordered_people.look": [lambda keys: ordered_people.look(keys, "a", [b"1", b"2"], 10)],
     "ordered.push": [_push],

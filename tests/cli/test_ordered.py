@@ -209,6 +209,22 @@ class TestAct:
         assert queue.scores("due")[b"later"] <= time.time() + 5
         assert queue.settle(ME, Verdict(four, b"held", "done")) == [1]
 
+    def test_one_payload(self, queue: OrderedQueue, four: int) -> None:
+        for payload in (b'"x"', b'"y"'):
+            queue.put("later", payload, 9)
+        several = run(queue, "ordered drop products later 9")
+        assert (several.exit_code, "2 payloads have this score" in several.stderr) == (2, True)
+        done = run(queue, 'ordered drop products later 9 --text "x"')
+        assert (done.exit_code, done.stdout) == (0, '1 id without the payload "x"\n')
+        assert queue.waiting(b"later") == [(4, b'{"n":4}'), (9, b'"y"')]
+        assert run(queue, "ordered drop products held 3 --arrived").exit_code == 0
+        assert run(queue, "ordered drop products dead 5 --dead").exit_code == 0
+        assert run(queue, "ordered drop products dead 5 --dead").exit_code == 1
+        held = run(queue, "ordered drop products held 1")
+        assert (held.exit_code, "held: in flight; it stays as it is" in held.stderr) == (1, True)
+        assert queue.settle(ME, Verdict(four, b"held", "done")) == [1]
+        assert queue.left() == {"due", "retry", "err", "p:later", "one"}
+
     def test_which_must_be_said(self, queue: OrderedQueue, four: int) -> None:
         for verb, flag in (
             ("revive", "--all"),

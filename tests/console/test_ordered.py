@@ -144,6 +144,32 @@ def test_the_acts_on_one_and_on_all(browser: Browser, products: Products) -> Non
     assert browser.act(f"{page}/do/pause", f"{page}/do/run-all").status == 303
 
 
+def test_one_payload_is_deleted_alone(browser: Browser, products: Products) -> None:
+    """Of many the one that is chosen, where it lies; the form says what is wrong, and that nothing is left."""
+    products.sync.push_many([{"id": "dead-1", "payload": {"price": n}, "score": n} for n in (7, 8)])
+    page = "/ordered/products/dead-1"
+    assert f"{page}/do/drop" in browser.get(page).links
+    form = browser.get(f"{page}/do/drop")
+    chosen = re.findall(r'name="payload" value="([^"]+)"', form.text)
+    assert [one.split(" ")[:2] for one in chosen] == [["payloads", "7.0"], ["payloads", "8.0"], ["dead", "1.0"]]
+
+    def drop(payload: str) -> Any:
+        form = {"token": browser.token(f"{page}/do/drop"), "back": "one", "payload": payload}
+        return browser.post(f"{page}/do/drop", form)
+
+    assert drop("").status == 422
+    for value in (chosen[1], chosen[2]):
+        assert drop(value).headers["location"].startswith(f"{page}?")
+    late = drop(chosen[1])
+    assert (late.status, "one that was here before is gone" in late.words) == (422, True)
+    one = products.queue.find("dead-1")
+    assert (one.state, [payload.value for payload in one.payloads], one.dead) == ("waiting", [{"price": 7}], [])
+
+    assert "is without the payload of score 7" in browser.get(drop(chosen[0]).headers["location"]).words
+    assert products.queue.find("dead-1").state == "absent"
+    assert browser.get(f"{page}/do/drop").status == 409
+
+
 @pytest.mark.parametrize("query", ["by=nope", "p=99", "q=%00", "q=" + "x" * 500, "by=morgue&p=9", "by=busy&p=4"])
 def test_a_query_without_sense_is_a_page_all_the_same(browser: Browser, query: str) -> None:
     assert browser.get(f"/ordered/products?{query}").status == 200

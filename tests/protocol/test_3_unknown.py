@@ -32,7 +32,7 @@ NEVER = {
         "ordered.push_tracked",
         "batches.push",
     ),  # it would be there twice, or come again after it ran
-    *("queues.clear", "ordered_people.act"),  # what came in meanwhile would be removed too
+    *("queues.clear", "ordered_people.act", "ordered_people.drop"),  # what came in meanwhile would be removed too
     *("batches.note", "batches.started"),  # each would be written down twice
     "history.trim",  # its bytes would be taken off twice
     "failures.group_errors",  # they would be counted twice

@@ -519,7 +519,7 @@ STRUCK = {
     *(*WORKER, *CLIENT.values(), "fair_declare", "fair_take_in", "cancel", "uncancel", "rebase", "lead"),
     *("cron_put", "cron_look", "cron_tick", "cron_switch", "cron_remove"),
     *("remove", "bring_forward", "clear", "deliver"),
-    *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move"),
+    *("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_drop", "ordered_move"),
     *CALLS,  # those of batches, and keyed_push
     "history_trim",  # history/test_exactly_once.py
     *("outbox_push", "outbox_forget"),  # outbox/test_killed_relays.py

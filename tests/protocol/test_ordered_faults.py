@@ -24,7 +24,15 @@ from support.mortal import PULSE, RESCUE_AFTER, Nursery, make_app
 from support.worker import Heard, until, working
 
 WHERE = ["before", "after"]
-SCRIPTS = ("ordered_push", "ordered_claim", "ordered_settle", "ordered_free", "ordered_act", "ordered_move")
+SCRIPTS = (
+    "ordered_push",
+    "ordered_claim",
+    "ordered_settle",
+    "ordered_free",
+    "ordered_act",
+    "ordered_drop",
+    "ordered_move",
+)
 BASE = "hm:ordered:ids/"
 GONE = "h:1:abcdefabcdef"
 
@@ -212,17 +220,18 @@ def test_a_client_that_pushes_payloads_loses_its_connection(scene: Scene, script
 
 
 @pytest.mark.parametrize("where", WHERE)
-@pytest.mark.parametrize("script", ["ordered_act", "ordered_move"])
+@pytest.mark.parametrize("script", ["ordered_act", "ordered_drop", "ordered_move"])
 def test_who_acts_on_ids_is_killed(scene: Scene, mortals: Nursery, script: str, where: str) -> None:
-    """An id is gone, or moved, as a whole or not at all; nothing is in both queues."""
+    """An id is gone, or moved, as a whole or not at all, and of one payload as well; nothing is in both queues."""
     scene.push()
-    do = {"ordered_act": "ordered_delete", "ordered_move": "ordered_move"}[script]
+    do = {"ordered_act": "ordered_delete"}.get(script, script)
 
     assert mortals.run(part="client", do=do, faults=f"kill@{script}:{where}#1", **scene.order) == -signal.SIGKILL
 
     here, there = (set(scene.redis.zrange(f"hm:ordered:{queue}/due", 0, -1)) for queue in ("ids", "other"))
-    kept = {b"x", b"y"} if where == "before" or script == "ordered_move" else set()
+    kept = {b"x", b"y"} if where == "before" or script != "ordered_act" else set()
     assert (here | there, here & there) == (kept, set())
     assert bool(there) == (script == "ordered_move" and where == "after")
     with working(scene.app()):
-        scene.ended_well(twice=False, keys=("x1", "x2", "x3", "y1") if kept else ())
+        keys = ("x1", "x2", "x3", "y1") if kept else ()
+        scene.ended_well(twice=False, keys=keys[1:] if script == "ordered_drop" and where == "after" else keys)

@@ -314,3 +314,74 @@ def test_the_ceiling_and_the_pause_wake_somebody(queue: OrderedQueue) -> None:
     queue.store.ask("SADD", keys.paused, "q")
     queue.store.run(ordered_people.go_on(keys, "q"))
     assert (queue.store.ask("EXISTS", keys.paused), queue.silence()) == (0, True)
+
+
+def drop(queue: OrderedQueue, pile: str, name: bytes, score: float, payload: bytes) -> int:
+    return queue.store.run(ordered_people.drop(queue.store.keys, queue.name, name, pile, score, payload))
+
+
+class TestDropOne:
+    def test_one_of_several_that_wait(self, queue: OrderedQueue) -> None:
+        """The others stay, with when they are due and how often they failed."""
+        queue.put("a", b"x", 1)
+        queue.put("a", b"y", 2)
+        fail(queue, b"a")
+        before = queue.kept()
+        assert drop(queue, "p", b"a", 1, b"y") == 0, "another score"
+        assert drop(queue, "p", b"a", 1, b"x") == 1
+        assert drop(queue, "p", b"a", 1, b"x") == 0, "it is gone"
+        kept = queue.kept()
+        assert kept.payloads == {b"a": [(2, b"y")]}
+        assert (kept.due, kept.retry, kept.errors) == (before.due, before.retry, before.errors)
+
+    @pytest.mark.parametrize("many", [1, 2])
+    def test_the_last_takes_the_id_along(self, queue: OrderedQueue, many: int) -> None:
+        """One that stands alone, and the last of a pile; a payload is found with any score that a double holds."""
+        for number in range(many):
+            queue.put("a", b"%d" % number, 0.1 + number)
+        fail(queue, b"a")
+        for number in range(many):
+            assert drop(queue, "p", b"a", 0.1 + number, b"%d" % number) == 1
+        assert nothing_left(queue)
+
+    def test_what_a_holder_has_in_hand_stays(self, queue: OrderedQueue) -> None:
+        queue.put("a", b"x", 1)
+        [(token, one)] = queue.take(ME)
+        queue.put("a", b"new", 2)
+        assert drop(queue, "p", b"a", 1, b"x") == ordered_people.IN_FLIGHT
+        assert drop(queue, "n", b"a", 2, b"new") == 1
+        assert queue.kept().arrived_due == {}
+        assert queue.settle(ME, Verdict(token, one.id, "done")) == [1]
+        assert nothing_left(queue)
+
+    def test_one_of_the_morgue(self, queue: OrderedQueue) -> None:
+        bury(queue, b"a", b"x", 5)
+        bury(queue, b"a", b"y", 4)
+        assert drop(queue, "m", b"a", 5, b"x") == 1
+        assert queue.morgue(b"a") == [(4, b"y")]
+        assert queue.kept().morgue_errors == {b"a": b"Boom: no"}
+        assert drop(queue, "m", b"a", 4, b"y") == 1
+        assert nothing_left(queue)
+
+    def test_of_equal_ones_that_are_kept_apart_one(self, store: Store) -> None:
+        queue = OrderedQueue(store, "all", "none")
+        queue.join(ME)
+        for score in (1, 1, 2):
+            queue.put("a", b"x", score)
+        queue.put("a", b"\0odd", 3)
+        assert drop(queue, "p", b"a", 1, b"x") == 1
+        assert drop(queue, "p", b"a", 3, b"\0odd") == 1
+        assert queue.waiting(b"a") == [(1, b"x"), (2, b"x")]
+        assert drop(queue, "p", b"a", 2, b"x") == drop(queue, "p", b"a", 1, b"x") == 1
+        assert nothing_left(queue)
+
+    def test_a_group_forgets_the_id_that_it_put_off(self, store: Store) -> None:
+        queue = OrderedQueue(store, "grouped")
+        queue.join(ME)
+        queue.declare(group_limit=1, separator="/")
+        queue.put("g/a", b"x", 1)
+        queue.put("g/b", b"x", 2)
+        assert [one.id for _, one in queue.take(ME)] == [b"g/a"]
+        assert queue.kept().put_off == {b"g": {b"g/b": pytest.approx(queue.store.now(), abs=60)}}
+        assert drop(queue, "p", b"g/b", 2, b"x") == 1
+        assert queue.kept().put_off == {}

@@ -234,6 +234,19 @@ class TestPeople:
         assert records.words(queue, 1) == ["enqueued", "working"]
         assert records.words(queue, 2) == ["enqueued", "cancelled"]
 
+    def test_one_payload_alone(self, queue: OrderedQueue, records: Records, store: Store) -> None:
+        for place in (1, 2, 3):
+            queue.put("a", b"%d" % place, place)
+        act(queue, "kill", b"a")
+        for pile, place in (("p", 4), ("m", 2), ("m", 1), ("m", 3)):
+            if pile == "p":
+                queue.put("a", b"4", 4)
+            assert store.run(ordered_people.drop(store.keys, "q", b"a", pile, place, b"%d" % place)) == 1
+            assert records.of(queue, place)[-1].detail == {"ending": "deleted", "reason": "deleted by hand, alone"}
+            records.agree([queue])
+        assert [life[-1].status for life in records.read().values()] == ["cancelled"] * 4
+        assert not queue.left()
+
     def test_kill(self, queue: OrderedQueue, records: Records) -> None:
         queue.put("a", b"1", 1)
         act(queue, "kill", b"a")

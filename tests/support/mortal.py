@@ -155,6 +155,9 @@ def _client(app: Any, order: dict[str, Any]) -> None:
             app.registry.get("ids").push_many([("x", [name, 0], number), ("y", [name, 0], number)])
         elif order["do"] == "ordered_delete":
             app.ordered_queues["ids"].delete("x", "y")
+        elif order["do"] == "ordered_drop":
+            ids = app.ordered_queues["ids"]
+            ids.drop_payload("x", ids.find("x").payloads[0])
         elif order["do"] == "ordered_move":
             app.ordered_queues["ids"].move_to("other", "x", "y")
         elif order["do"] == "operation":

@@ -39,7 +39,7 @@ from henchman.cli.show import (
     table,
 )
 from henchman.errors import HenchmanError
-from henchman.inspector.ordered import OrderedQueue
+from henchman.inspector.ordered import OrderedQueue, PileName
 from henchman.inspector.ordered_id import OrderedId, OrderedPayload, OrderedStats
 from henchman.inspector.sets import Acted
 from henchman.inspector.verbs import KINDS, JobKind, Verb
@@ -73,6 +73,7 @@ def ordered() -> None:
     henchman ordered NAME ID             everything about one id
     henchman ordered NAME --dead         the morgue; also --failed, --busy
     henchman ordered revive NAME ID…     an action; for all of them --all
+    henchman ordered drop NAME ID SCORE  one payload of an id
     """
 
 
@@ -269,6 +270,32 @@ def move(session: Session, name: str, other: str, id: tuple[str, ...], everythin
         raise click.UsageError("Say which: ids, or --all.")
     acted = _known(session, name).move_to(other, *id)
     tell(_KIND, f"moved to {other}", acted, named=bool(id))
+
+
+@command(ordered)
+@click.argument("name")
+@click.argument("id")
+@click.argument("score", type=float)
+@click.option("--arrived", "of", flag_value="arrivals", help="Of those that came while the id was in flight.")
+@click.option("--dead", "of", flag_value="dead", help="Of those in the morgue.")
+@click.option("--text", help="The payload with this text, where several have this score.")
+def drop(session: Session, name: str, id: str, score: float, of: PileName | None, text: str | None) -> None:
+    """Delete the one payload of ID that has SCORE, for good; the others stay as they are."""
+    queue = _known(session, name)
+    piles = queue.find(id)._asdict()
+    some: list[OrderedPayload] = [one for one in piles[of or "payloads"] if one.score == score]
+    found = some if text is None else [one for one in some if one.text == text]
+    if len({one.text for one in found}) > 1:
+        texts = "".join(f"\n  {visible(shorten(one.text, _SHOWN_TEXT))}" for one in found)
+        raise click.UsageError(f"{count(len(found), 'payload')} have this score; say which with --text:{texts}")
+    if not found:
+        raise HenchmanError(f"{id} has no such payload of score {score:.17g}: see henchman ordered {name} {id}")
+    tell(
+        _KIND,
+        f"without the payload {shorten(found[0].text, 100)}",
+        queue.drop_payload(id, found[0], of=of or "payloads"),
+        named=True,
+    )
 
 
 # ---- views

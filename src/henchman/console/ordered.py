@@ -9,13 +9,14 @@ from typing import Any, Final, Literal, NamedTuple
 from henchman.client.runtime import Runtime
 from henchman.console.pages import Query, Screen, View
 from henchman.errors import ArgumentError
-from henchman.inspector.ordered import Order, OrderedQueue, OrderedQueues, ids_with
-from henchman.inspector.ordered_id import OrderedId, OrderedStats
+from henchman.inspector.ordered import Order, OrderedQueue, OrderedQueues, PileName, ids_with
+from henchman.inspector.ordered_id import OrderedId, OrderedPayload, OrderedStats
 from henchman.inspector.sets import Acted
+from henchman.kernel.digests import sha1
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, visible
 from henchman.oncall import deeds
-from henchman.oncall.deeds import NOBODY, PAUSE, PAUSE_FIELDS, Deed, Missing, paused_by, said_of_one
+from henchman.oncall.deeds import NOBODY, PAUSE, PAUSE_FIELDS, Deed, Missing, Unfit, Unwanted, paused_by, said_of_one
 from henchman.store.call import ask, run
 from henchman.store.queues import pauses
 
@@ -23,6 +24,7 @@ __all__ = ["OrderedPages", "why"]
 
 _IN_FLIGHT: Final = 200  # ids in flight that are looked at, the longest held of them first
 _PAYLOADS: Final = 20  # of each pile, on the page of an id
+_CHOSEN: Final = 50  # of each, where one is chosen
 _TABS: Final[Mapping[str, str]] = {"": "next first", "busy": "in flight", "retry": "failed", "morgue": "morgue"}
 _ORDERS: Final[Mapping[str, tuple[Order, bool]]] = {
     "": ("time", False),
@@ -73,6 +75,7 @@ class OrderedPages:
                 self._one("morgue_delete", "is deleted from the morgue"),
                 "list",
             ),
+            ("ordered", "drop"): Deed("Delete one payload…", "", None, "one", begin=self._drop, form=self._drop_form),
         }
 
     def queue(self, name: str, query: Query) -> Screen:
@@ -139,6 +142,37 @@ class OrderedPages:
             return said_of_one(getattr(self._queues[name], method)(id), id, words, f"nothing of {id} is there any more")
 
         return do
+
+    def _drop_form(self, name: str, id: str, form: Mapping[str, str], problem: str) -> Screen:
+        """The payloads of an id, of which one is chosen."""
+        one = self._queues[name].find(id, _CHOSEN)
+        if not (chosen := _droppable(one)):
+            raise Unwanted(f"{visible(id)} has no payload that nobody has in hand")
+        return Screen("ordered_drop.html", {"name": name, "one": one, "chosen": chosen, "problem": problem})
+
+    def _drop(self, order: deeds.Order, name: str, id: str) -> tuple[str, str]:
+        queue, wanted = self._queues[name], order.form.get("payload", "")
+        chosen = _droppable(queue.find(id, _CHOSEN))
+        if wanted not in chosen:
+            raise Unfit("choose a payload; one that was here before is gone" if wanted else "choose a payload")
+        of, payload = chosen[wanted]
+        acted = queue.drop_payload(id, payload, of=of)
+        said = f"is without the payload of score {payload.score:.15g}"
+        return "", said_of_one(acted, id, said, "that payload is not there any more")
+
+
+def _droppable(one: OrderedId) -> Mapping[str, tuple[PileName, OrderedPayload]]:
+    """The first payloads of an id that no run has in hand, by what a form calls each."""
+    piles: dict[PileName, Sequence[OrderedPayload]] = {
+        "payloads": [] if one.holder else one.payloads,
+        "arrivals": one.arrivals,
+        "dead": one.dead,
+    }
+    return {
+        f"{of} {payload.score!r} {sha1(payload.payload).hexdigest()}": (of, payload)
+        for of, some in piles.items()
+        for payload in some
+    }
 
 
 def why(one: OrderedId, stats: OrderedStats) -> str:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Inspector, checked_id, checked_name, seconds
-from henchman.inspector.ordered_id import OrderedCommands, OrderedId, OrderedStats, id_of, stats_of
+from henchman.inspector.ordered_id import OrderedCommands, OrderedId, OrderedPayload, OrderedStats, id_of, stats_of
 from henchman.inspector.pauses import pause_queue
 from henchman.inspector.sets import PAGE, Acted, pages_by_score
 from henchman.store import ordered_people, queues
@@ -23,9 +23,10 @@ from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, map
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
 
-__all__ = ["Order", "OrderedQueue", "OrderedQueues", "all_ordered_stats", "ids_with"]
+__all__ = ["Order", "OrderedQueue", "OrderedQueues", "PileName", "all_ordered_stats", "ids_with"]
 
 Order = Literal["time", "retry", "morgue"]
+PileName = Literal["payloads", "arrivals", "dead"]
 Time = float | dt.datetime
 Keep = Callable[[OrderedId], bool]
 
@@ -38,6 +39,8 @@ _DASHBOARD = {
     "retries": "retries",
     "dead": "morgue_length",
 }
+#: a list of payloads of an id → its pile on the server
+_PILES: dict[PileName, str] = {"payloads": "p", "arrivals": "n", "dead": "m"}
 _MOST = 1000  # payloads that a look at one id shows
 _FIRST = 20  # payloads of an id that a list shows
 _SEARCHED = 20  # steps of a thousand ids that a search for people takes
@@ -179,6 +182,14 @@ class OrderedQueue(Inspector):
         return self._commands.on_all("purge", "morgue")
 
     @now
+    def drop_payload(self, id: str, payload: OrderedPayload, *, of: PileName = "payloads") -> Procedure[Acted]:
+        """Remove one payload of an id, as ``find`` shows it in one of its lists, for good; the others stay as they are.
+        With the last of them the id is out of the queue, or of the morgue. What a run has in hand stays."""
+        if of not in _PILES:
+            raise ArgumentError(f"drop_payload(…, of={of!r}): it is one of {[*_PILES]}")
+        return self._commands.drop(checked_id(id), _PILES[of], payload)
+
+    @now
     def run_now(self, *ids: str) -> Procedure[Acted]:
         """Make these ids due now, in the order in which they were due; what failed stays counted."""
         return self._commands.on("run", _checked(ids))
@@ -229,6 +240,7 @@ class OrderedQueue(Inspector):
     adelete_all_failed = awaited(delete_all_failed)
     amorgue_delete = awaited(morgue_delete)
     amorgue_delete_all = awaited(morgue_delete_all)
+    adrop_payload = awaited(drop_payload)
     arun_now = awaited(run_now)
     arun_all_now = awaited(run_all_now)
     apause = awaited(pause)

@@ -245,6 +245,11 @@ class OrderedCommands:
                 statuses[place] = 1 if status == 0 else status
         return answer
 
+    def drop(self, id: bytes, pile: str, payload: OrderedPayload) -> Procedure[Acted]:
+        """Remove one payload."""
+        status: int = yield ordered_people.drop(self._keys, self._name, id, pile, *payload)
+        return _acted("drop", [id], [status])
+
     def on_all(self, what: Act, part: str, *, only_failed: bool = False) -> Procedure[Acted]:
         """Act on all that stand in ``retry`` or ``morgue``; for ``run``: on all in ``due`` whose time is to come.
 
@@ -328,7 +333,7 @@ def _held(one: bytes) -> str:
     return f"{text_of(one)}: {_HELD_ELSE}"
 
 
-def _acted(what: Act, ids: Sequence[bytes], statuses: Sequence[int | bytes]) -> Acted:
+def _acted(what: Act | Literal["drop"], ids: Sequence[bytes], statuses: Sequence[int | bytes]) -> Acted:
     refused = [(one, status) for one, status in zip(ids, statuses, strict=True) if isinstance(status, bytes)]
     busy = [one for one, status in zip(ids, statuses, strict=True) if status == IN_FLIGHT]
     reasons = [f"{text_of(one)}: {_HELD.get(what, _HELD_ELSE)}" for one in busy]

@@ -16,6 +16,7 @@ from henchman.store.ordered import pairs, unpacked
 from henchman.store.queues import unpause
 
 _ACT = load("ordered_act")
+_DROP = load("ordered_drop")
 
 CHUNK = 100  # ids that one call acts on, at most: others wait as long as it takes
 PART = 3  # the status of an id under which so much waits that a part was done; the rest is for another call
@@ -59,6 +60,13 @@ def _acted_again(reply: Any) -> ActResult:
     """Of an act that was sent before: it is carried out whole, so where nothing was there now, all was done then."""
     statuses, last = _acted(reply)
     return ActResult(statuses if 1 in statuses else [1 if one == 0 else one for one in statuses], last)
+
+
+def drop(keys: Keys, queue: str, id: bytes, pile: str, score: float, payload: bytes) -> Call[int]:
+    """Remove one payload: 1 done, 0 it is not there, ``IN_FLIGHT``. ``pile``: p what waits, n what arrived meanwhile, m
+    the morgue. Never sent again: an equal one that came in meanwhile would be removed too."""
+    args: list[Arg] = [queue, id, pile, f"{score:.17g}", payload]
+    return script(_DROP, [keys.queues], args, int, again=False)
 
 
 def set_limit(keys: Keys, queue: str, limit: int | None) -> Call[Any]:

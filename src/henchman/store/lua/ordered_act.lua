@@ -13,6 +13,7 @@
 -- include keys
 -- include ordered
 -- include ordered_track
+-- include ordered_leave
 local act, failed_only = ARGV[2], ARGV[3] == '1'
 local now, morgue, reasons = server_now(), base .. 'morgue', base .. 'merr'
 local start, moved = math.max(now, tonumber(ARGV[4])), 0
@@ -38,24 +39,6 @@ local function part_of(set)
     redis.call('ZREMRANGEBYRANK', base .. set, 0, count - 1)
   end
   return flat
-end
-
-local function reset_failures(id)
-  redis.call('HDEL', crash, id)
-  redis.call('HDEL', errors, id)
-  redis.call('ZREM', retry, id)
-end
-
--- What waits is gone; so is its place among those that a group put off, or it would be woken at a time of before.
-local function leave_the_queue(id)
-  reset_failures(id)
-  redis.call('HDEL', sole, id)
-  redis.call('UNLINK', base .. 'p:' .. id)
-  redis.call('ZREM', due, id)
-  local group = group_of(id, separator)
-  if group then
-    redis.call('ZREM', base .. 'k:' .. group, id)
-  end
 end
 
 local function join_arrivals(id)
