@@ -287,7 +287,7 @@ def drop(session: Session, name: str, id: str, score: float, of: PileName | None
     found = some if text is None else [one for one in some if one.text == text]
     if len({one.text for one in found}) > 1:
         texts = "".join(f"\n  {visible(shorten(one.text, _SHOWN_TEXT))}" for one in found)
-        raise click.UsageError(f"{count(len(found), 'payload')} have this score; say which with --text:{texts}")
+        raise click.UsageError(f"{count(len(found), 'payload', does='have')} this score; say which with --text:{texts}")
     if not found:
         raise HenchmanError(f"{id} has no such payload of score {score:.17g}: see henchman ordered {name} {id}")
     tell(
