@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.chart import Spark, spark
+from henchman.console.narrowing import in_order
 from henchman.console.pages import Query, Screen, View
 from henchman.inspector import errors as asked
 from henchman.inspector.differs import FEW, look_at_error
@@ -36,6 +37,14 @@ class ErrorRow(NamedTuple):
     group: ErrorGroup
     state: str
     bars: Sequence[Spark]
+
+
+_COLUMNS: Final[Mapping[str, Callable[[ErrorRow], Any]]] = {
+    "error": lambda row: row.group.error,
+    "times": lambda row: row.group.count,
+    "first": lambda row: row.group.first,
+    "last": lambda row: row.group.last,
+}
 
 
 def _facets(rows: Sequence[ErrorRow], narrowed: Mapping[str, str]) -> dict[str, list[tuple[str, int]]]:
@@ -80,6 +89,7 @@ class ErrorPages:
         rows = [row for row in rows if row.state == show or (not show and row.state not in ("muted", "resolved"))]
         here = {cause_of_name(row.group.error) for row in rows}
         rows = [row for row in rows if not cause or cause_of_name(row.group.error) == cause]
+        rows = in_order(rows, _COLUMNS, sort := query.sort(_COLUMNS))
         facts = {
             "cause": cause,
             "met": [one for one in CAUSES if one in here | {cause}],
@@ -89,10 +99,11 @@ class ErrorPages:
             "looked": asked.LOOKED,
             "forgotten": found.forgotten,
             "shows": _STATES,
-            "kept_words": (words := {"q": query.search, **narrowed, "show": show, "cause": cause}),
+            "kept_words": (words := {"q": query.search, **narrowed, "show": show, "cause": cause, "sort": sort}),
             "kept_with": lambda **changed: words | changed,
             "narrowed": {name: value for name, value in narrowed.items() if value},
             "facets": _facets(rows, narrowed),
+            "sort": sort,
         }
         return Screen("errors.html", facts)
 

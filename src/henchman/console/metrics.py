@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.chart import Spark, chart, heat_map, spark, summed
+from henchman.console.narrowing import in_order
 from henchman.console.pages import Query, Screen, View
 from henchman.inspector.metrics import ClassMetrics, Metrics, Point, beside, percentile
 from henchman.kernel.figures import span
@@ -81,6 +82,15 @@ class HistogramStep(NamedTuple):
     width: float
 
 
+_COLUMNS: Final[Mapping[str, Callable[[ClassMetrics], Any]]] = {
+    "name": lambda one: one.name,
+    "done": lambda one: one.processed - one.failed,
+    "failed": lambda one: one.failed,
+    "share": lambda one: _stretch(one).share,
+    "mean": lambda one: one.mean_ms,
+}
+
+
 class MetricsPages:
     """The pages; nothing is done here."""
 
@@ -115,7 +125,8 @@ class MetricsPages:
     def classes(self, query: Query) -> Screen:
         """Every class, those with the most time first."""
         found, before, said = self._read(query)
-        wanted = [one for one in found.classes if query.search.lower() in one.name.lower()]
+        sort, by_time = query.sort(_COLUMNS), found.classes
+        wanted = [one for one in in_order(by_time, _COLUMNS, sort) if query.search.lower() in one.name.lower()]
         shown = wanted[query.page * _ROWS - _ROWS : query.page * _ROWS]
         facts = {
             "rows": None,
@@ -125,6 +136,7 @@ class MetricsPages:
             "slices": _slices(found, [_sum_of(points) for points in zip(*(one.points for one in wanted), strict=True)]),
             "minutes_ago": MINUTES_AGO,
             "below": _below,
+            "sort": sort,
         }
         return Screen("metrics.html", facts | said)
 

@@ -1,14 +1,17 @@
-"""What narrows the list of a set: the facets counted of it, and the terms of the present search, each to take away."""
+"""What narrows and orders a list: facets counted of a set, the terms of the present search, each to take away, and the
+column by which a table is sorted."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 from henchman.inspector.filters import FIELDS, EntryFilter, Facets
 from henchman.kernel.terms import quoted
 
-__all__ = ["LONGEST_SEARCH", "FacetLink", "FacetRow", "facet_rows", "term_links"]
+__all__ = ["LONGEST_SEARCH", "FacetLink", "FacetRow", "facet_rows", "in_order", "term_links"]
+
+T = TypeVar("T")
 
 LONGEST_SEARCH: Final = 200  # characters
 _VALUES: Final = 6  # of a facet
@@ -64,3 +67,21 @@ def facet_rows(found: Facets, wanted: EntryFilter) -> list[FacetRow]:
         if values:
             rows.append(FacetRow(f"By {field}", values, len(counts) - sum(one.value in counts for one in values)))
     return rows
+
+
+def in_order(rows: Iterable[T], columns: Mapping[str, Callable[[T], Any]], said: str) -> list[T]:
+    """Rows by the column that is ``said``: numbers the largest first, texts by alphabet; behind a ``-`` turned round.
+    Those without a value come last. As they are where no column is called so."""
+    value = columns.get(said.removeprefix("-"))
+    if value is None:
+        return list(rows)
+    known, unknown = list[tuple[Any, T]](), list[T]()
+    for row in rows:
+        found = value(row)
+        if found is None:
+            unknown.append(row)
+        else:
+            known.append((found, row))
+    is_text = bool(known) and isinstance(known[0][0], str)
+    known.sort(key=lambda one: one[0], reverse=is_text == said.startswith("-"))
+    return [row for _, row in known] + unknown

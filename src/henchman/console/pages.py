@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
 from henchman.console.chart import chart, due_chart, rate, spark
-from henchman.console.narrowing import LONGEST_SEARCH, facet_rows, term_links
+from henchman.console.narrowing import LONGEST_SEARCH, facet_rows, in_order, term_links
 from henchman.console.render import Links
 from henchman.console.snapshot import Snapshot
 from henchman.cron.registry import missed_ticks
@@ -63,6 +63,11 @@ MOST_ROWS: Final = 100
 _PROCESSES: Final = 20  # on the page of what is busy; a search finds the others
 _WORK: Final = 25  # running jobs there
 _ORDERS: Final = {"": "longest first", "usual": "farthest beyond usual"}  # of running jobs
+_QUEUE_COLUMNS: Final[Mapping[str, Callable[[QueueState], Any]]] = {
+    "name": lambda one: one.name,
+    "size": lambda one: one.size,
+    "waited": lambda one: one.latency if one.size else None,
+}
 _RECENT: Final = 6  # acts and deploys on the first page
 _BLOCKED: Final = 100  # of them looked into on the page of the server
 _FIRST: Final = 1_000_000_000  # a page further behind is no page
@@ -80,6 +85,7 @@ FILTERS: Final = (
     "version",
     "source",
     "vs",
+    "sort",
 )  # what links, acts and pages of a list keep
 
 
@@ -137,6 +143,11 @@ class Query:
         text = self._given.get(name, "")[:200].strip()
         return text if not known or text in known else ""
 
+    def sort(self, known: Iterable[str]) -> str:
+        """By which of the ``known`` columns a table is sorted, behind a ``-`` turned round; empty: as it is."""
+        text = self.word("sort")
+        return text if text.removeprefix("-") in known else ""
+
     @property
     def after(self) -> int | None:
         """The place, in history or in a set, behind which a page begins; None: it is the first."""
@@ -155,6 +166,10 @@ class Query:
     def view(self, page: str) -> dict[str, str]:
         """What narrows the list of a page, as far as a saved view of it may keep that."""
         return {name: self.word(name) for name in VIEWED.get(page, ()) if self.word(name)}
+
+    def sorted(self, column: str) -> dict[str, str]:
+        """What narrows this list, sorted by another column from its first page on."""
+        return {name: value for name, value in self.filters.items() if name not in ("sort", "after")} | {"sort": column}
 
     @property
     def filters(self) -> dict[str, str]:
@@ -292,9 +307,10 @@ class Screens:
         keys, at = self._runtime.keys, self._runtime.clock.now()
         asked = look_at_queues(keys, query.search), ask(levels(keys)), ask(ran(keys))
         seen, past, left = run(self._runtime.connections, side_by_side(*asked))
-        shown = sorted(seen.states, key=_trouble)[query.first : query.first + query.rows]
-        states = [(one, flow_of(past, left, one, at)) for one in shown]
-        return Screen("queues.html", {"states": states, "total": len(seen.states), "served": seen.served})
+        sort = query.sort(_QUEUE_COLUMNS)
+        every = in_order(sorted(seen.states, key=_trouble), _QUEUE_COLUMNS, sort)
+        states = [(one, flow_of(past, left, one, at)) for one in every[query.first : query.first + query.rows]]
+        return Screen("queues.html", {"states": states, "total": len(every), "served": seen.served, "sort": sort})
 
     def queue(self, name: str, query: Query) -> Screen:
         """One queue: how it stands, and what waits in it, the next to run first."""

@@ -21,13 +21,13 @@ LONGEST: Final = 40  # characters of a name
 _VALUE: Final = 200  # of what narrows a list
 #: pages that have views → what may narrow their lists
 VIEWED: Final[Mapping[str, tuple[str, ...]]] = {
-    "errors": ("q", "job", "queue", "show", "cause"),
-    "queues": ("q",),
+    "errors": ("q", "job", "queue", "show", "cause", "sort"),
+    "queues": ("q", "sort"),
     "batches": ("q", "show"),
     "retries": ("q",),
     "scheduled": ("q",),
     "dead": ("q",),
-    "metrics": ("q", "by", "vs"),
+    "metrics": ("q", "by", "vs", "sort"),
     "history": ("q",),
     "audit": ("q",),
 }
