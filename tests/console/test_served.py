@@ -8,19 +8,23 @@ import re
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from henchman import App
 from support.browsing import DEAD
-from support.server import DIE_WITH_PARENT
+from support.server import DIE_WITH_PARENT, running_server
 
 WEB = (sys.executable, "-m", "henchman", "web")
 
 
-def test_it_serves_until_it_is_told_to_stop(shop: App, tmp_path: Path) -> None:
-    command = [*WEB, "--redis", str(shop.config.redis_url), "--namespace", shop.config.namespace, "--port", "0"]
+@contextmanager
+def served(shop: App, tmp_path: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The command, and the port of its console."""
+    command = [*WEB, "--redis", str(shop.config.redis_url), "--namespace", shop.config.namespace, "--port", "0", *more]
     guarded = [sys.executable, "-ISc", DIE_WITH_PARENT] if sys.platform == "linux" else []
     child = subprocess.Popen([*guarded, *command], stdout=subprocess.PIPE, text=True, cwd=tmp_path)
     try:
@@ -28,17 +32,57 @@ def test_it_serves_until_it_is_told_to_stop(shop: App, tmp_path: Path) -> None:
         said = child.stdout.readline()
         found = re.search(r"http://127\.0\.0\.1:(\d+)/ ", said)
         assert found, said
-        line = http.client.HTTPConnection("127.0.0.1", int(found[1]), timeout=30)
-        line.request("GET", f"/jobs/{DEAD}")
-        answer = line.getresponse()
-        assert answer.status == 200
-        assert b"CardDeclined" in answer.read()
-        line.close()
-        child.send_signal(signal.SIGINT)
-        assert child.wait(30) == 0
+        yield child, int(found[1])
     finally:
         child.kill()
         child.communicate()
+
+
+def read(port: int, path: str) -> bytes:
+    line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    line.request("GET", path)
+    answer = line.getresponse()
+    assert answer.status == 200
+    body = answer.read()
+    line.close()
+    return body
+
+
+def test_it_serves_until_it_is_told_to_stop(shop: App, tmp_path: Path) -> None:
+    with served(shop, tmp_path) as (child, port):
+        assert b"CardDeclined" in read(port, f"/jobs/{DEAD}")
+        child.send_signal(signal.SIGINT)
+        assert child.wait(30) == 0
+
+
+def test_the_console_of_another_server_stands_beside_it(shop: App, tmp_path: Path) -> None:
+    with running_server() as server:
+        other = App(redis_url=server.url)
+        other.enqueue("Elsewhere", queue="elsewhere")
+        other.close()
+        with served(shop, tmp_path, "--also", f"staging={server.url}") as (child, port):
+            assert b"CardDeclined" in read(port, f"/@main/jobs/{DEAD}")
+            page = read(port, "/@staging/queues")
+            assert b"elsewhere" in page
+            assert b'class="tone staging"' in page
+            child.send_signal(signal.SIGINT)
+            assert child.wait(30) == 0
+
+
+@pytest.mark.parametrize(
+    ("also", "status", "why"),
+    [
+        ("staging", 2, "say NAME=pkg.mod:app, or NAME=redis://host:6379/0"),
+        ("main=redis://127.0.0.1:1", 2, "each name once, and none of them main"),
+        ("a/b=redis://127.0.0.1:1", 1, "'a/b' cannot name a console"),
+        ("eu=nowhere:app", 1, "nowhere"),
+        ("eu=htp://x", 1, "htp://x"),
+    ],
+)
+def test_a_second_console_that_makes_no_sense(redis_url: str, tmp_path: Path, also: str, status: int, why: str) -> None:
+    command = [*WEB, "--redis", redis_url, "--port", "0", "--also", also]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    assert (done.returncode, why in " ".join(done.stderr.split())) == (status, True), done.stderr
 
 
 def test_others_are_let_in_only_with_a_password(shop: App, tmp_path: Path) -> None:

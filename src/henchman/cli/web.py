@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Final
 
 import click
 
+from henchman.app import App
 from henchman.cli.session import Session, command, settings_of
 from henchman.cli.show import say
+from henchman.console import consoles
 from henchman.errors import ConfigError, HenchmanError
+from henchman.kernel.text import visible
+from henchman.supervisor.load import load_app
 
 __all__ = ["web"]
+
+_TONES: Final = ("production", "staging", "development")
+_MAIN: Final = "main"  # how the first of several consoles is called
 
 
 def _is_loopback(host: str) -> bool:
@@ -22,15 +30,41 @@ def _is_loopback(host: str) -> bool:
         return False
 
 
+def _also(said: str, app: App) -> tuple[str, App]:
+    """The name and the app of another console; one of a server alone takes the passwords of the first."""
+    name, equals, where = said.partition("=")
+    if not (name and equals and where):
+        raise click.UsageError(f"--also {visible(said)}: say NAME=pkg.mod:app, or NAME=redis://host:6379/0")
+    if "://" not in where:
+        return name, load_app(where)
+    passwords = {one: getattr(app.config, one) for one in ("console_password", "console_look_password")}
+    other = App(redis_url=where, **passwords)
+    click.get_current_context().call_on_close(other.close)
+    return name, other
+
+
+def _tone(name: str) -> Any:
+    """A console that is called like one of the tones has it."""
+    return name if name in _TONES else ""
+
+
 @command()
 @click.argument("target", required=False, metavar="[pkg.mod:app]")
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option("--port", type=click.IntRange(0, 65535), default=7080, show_default=True, help="The port; 0: a free one.")
 @click.option("--read-only", is_flag=True, help="Nobody may act, whatever the password.")
 @click.option("--label", default="", metavar="TEXT", help="The name of this deployment, shown on every page.")
-@click.option("--tone", type=click.Choice(["production", "staging", "development"]), help="The colour of the label.")
+@click.option("--tone", type=click.Choice(_TONES), help="The colour of the label.")
+@click.option(
+    "--also",
+    multiple=True,
+    metavar="NAME=WHERE",
+    help="Another console beside it, below /@NAME/: of a pkg.mod:app, or of the server at an address. May be repeated.",
+)
 @click.option("--root-path", default="", metavar="PATH", help="The path under which a proxy serves the console.")
-def web(session: Session, target: str | None, host: str, port: int, root_path: str, **given: Any) -> None:
+def web(
+    session: Session, /, target: str | None, host: str, port: int, root_path: str, also: Sequence[str], **given: Any
+) -> None:
     """Serve the console until Ctrl-C: what the jobs do, in a browser.
 
     It needs no app; with one, what its jobs call secret is hidden. On this machine alone it asks for no password unless
@@ -40,12 +74,20 @@ def web(session: Session, target: str | None, host: str, port: int, root_path: s
     if target is not None:
         settings_of(click.get_current_context())["app"] = target
     app = session.any_app
-    if not _is_loopback(host) and not app.config.console_password and not app.config.console_look_password:
-        raise ConfigError(
-            f"--host {host} opens the console to others: set console_password (HENCHMAN_CONSOLE_PASSWORD) first, or "
-            "serve it on 127.0.0.1"
-        )
-    made = app.console(read_only=given["read_only"], label=given["label"], tone=given["tone"] or "")
+    others = dict(_also(one, app) for one in also)
+    if len({_MAIN, *others}) <= len(also):
+        raise click.UsageError(f"--also: each name once, and none of them {_MAIN}, which is the first console")
+    for one in (app, *others.values()):
+        if not _is_loopback(host) and not one.config.console_password and not one.config.console_look_password:
+            raise ConfigError(
+                f"--host {host} opens the console to others: set console_password (HENCHMAN_CONSOLE_PASSWORD) first, "
+                "or serve it on 127.0.0.1"
+            )
+    read_only: bool = given["read_only"]
+    made: Any = app.console(read_only=read_only, label=given["label"], tone=given["tone"] or "")
+    if others:
+        beside = {name: one.console(read_only=read_only, tone=_tone(name)) for name, one in others.items()}
+        made = consoles({_MAIN: made, **beside})
     listening = _bound(host, port)
     shown = listening.getsockname()
     where = f"[{shown[0]}]" if ":" in shown[0] else shown[0]

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from henchman.client.runtime import Runtime
 from henchman.errors import ConfigError
 
-__all__ = ["load"]
+__all__ = ["consoles", "load"]
+
+
+def consoles(named: Mapping[str, Any]) -> Any:
+    """Several consoles as one ASGI application: ``consoles({"eu": eu.console(), "us": us.console()})``. Each is below
+    ``/@name/``, with a server, passwords and rights of its own, and shows the names of the others; any other address
+    leads to the first. ConfigError for a name that cannot stand in an address."""
+    from henchman.console.several import Consoles
+
+    return Consoles(named)
 
 
 def load(runtime: Runtime, label: str, tone: str, *, authorize: Any, secret: str | None, read_only: bool) -> Any:

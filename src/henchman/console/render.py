@@ -30,7 +30,25 @@ from henchman.kernel.text import shorten, visible
 from henchman.wire import times
 from henchman.work.outcome import cause_of_name
 
-__all__ = ["ASSETS", "BUILD", "NAV", "Asset", "Links", "links_elsewhere", "named", "place_of", "render", "tilde"]
+__all__ = [
+    "ASSETS",
+    "BUILD",
+    "NAV",
+    "SHELF",
+    "Asset",
+    "Links",
+    "addressed",
+    "below",
+    "links_elsewhere",
+    "named",
+    "place_of",
+    "render",
+    "shelf_of",
+    "tilde",
+]
+
+#: where, in the scope of a request, the name of this console stands, and the places of all beside it
+SHELF: Final = "henchman.consoles"
 
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _TILDE: Final = re.compile(r"~([0-9a-fA-F]{2})")
@@ -120,6 +138,25 @@ class Links:
     def asset(self, name: str) -> str:
         """A file that may be kept for ever: its address changes with it."""
         return f"{self.prefix}/static/{BUILD}/{name}"
+
+
+def below(scope: Mapping[str, Any]) -> tuple[str, str]:
+    """Where we are mounted, by the scope of a request, without a slash at its end, and the path below."""
+    prefix, path = scope.get("root_path", "").rstrip("/"), scope["path"]
+    return prefix, path[len(prefix) :] if prefix and f"{path}/".startswith(f"{prefix}/") else path
+
+
+def addressed(scope: Mapping[str, Any]) -> tuple[Links, list[str] | None]:
+    """Where we are mounted, and the parts of the address below; None: it is no address of ours."""
+    prefix, path = below(scope)
+    parts = [named(one) for one in path.split("/") if one]
+    return Links(prefix), parts if len(parts) < 8 else None
+
+
+def shelf_of(scope: Mapping[str, Any], page: str = "") -> tuple[str, dict[str, str]]:
+    """The name of this console among several, and the same page of each; of one alone nothing."""
+    name, places = scope.get(SHELF, ("", {}))
+    return name, {other: place + page for other, place in places.items()}
 
 
 def place_of(one: Blocker | Obstacle) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ from starlette.responses import (
     RedirectResponse,
     Response,
 )
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from henchman.client.runtime import Runtime
 from henchman.console.api.openapi import document
@@ -43,7 +43,7 @@ from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Jump, Query, Screen, Screens, View, page_links
 from henchman.console.processes import ProcessPages
 from henchman.console.record import RecordPages
-from henchman.console.render import ASSETS, BUILD, NAV, Links, links_elsewhere, named, render
+from henchman.console.render import ASSETS, BUILD, NAV, Links, addressed, links_elsewhere, render, shelf_of
 from henchman.console.search import SearchPage
 from henchman.console.snapshot import Snapshot
 from henchman.console.waiting import WaitingPages
@@ -129,7 +129,7 @@ class Console:
             await answer(scope, receive, send)
 
     async def _answer(self, request: Request) -> Response:
-        links, parts = _place(request.scope)
+        links, parts = addressed(request.scope)
         if len(request.scope["path"]) > _PATH or parts is None:
             return PlainTextResponse("no such page", 404)
         if parts[:1] == ["static"]:
@@ -157,12 +157,16 @@ class Console:
             with_session(answer, request, links.prefix, visitor.session)
         return answer
 
-    def serve(self, listening: socket.socket, root_path: str = "") -> None:
-        """Serve on a socket that listens, until a signal says stop. ``root_path``: where a proxy serves it."""
-        config = uvicorn.Config(
-            self, root_path=root_path, log_level="warning", access_log=False, server_header=False, lifespan="off"
-        )
+    def carry_on(self) -> None:
+        """Whoever carries out operations looks for those that others have left."""
         self._bulk.wake(now=True)
+
+    def serve(self, listening: socket.socket, root_path: str = "", site: ASGIApp | None = None) -> None:
+        """Serve on a socket that listens, until a signal says stop. ``root_path``: where a proxy serves it; ``site``:
+        what this one is a part of."""
+        options: Any = {"log_level": "warning", "access_log": False, "server_header": False, "lifespan": "off"}
+        config = uvicorn.Config(site or self, root_path=root_path, **options)
+        self.carry_on()
         gc.freeze()  # what is loaded stays: else each third look at a large server waits for a walk through all of it
         with suppress(KeyboardInterrupt):  # it hands the signal on when it has ended
             uvicorn.Server(config).run(sockets=[listening])
@@ -223,6 +227,7 @@ class Console:
             "took": None if began is None else time.perf_counter() - began,
             "pager": None,
             "saved": self._views_of(parts),
+            "shelf": shelf_of(request.scope, parts[0] if len(parts) == 1 and (parts[0], 0) in self._views else ""),
         }
         rows, total = page.facts.get("rows"), page.facts.get("total")
         if isinstance(rows, EntryRows):
@@ -258,6 +263,7 @@ class Console:
             "server": visible(mask_url(self._runtime.config.redis_url or "embedded server")),
             "said": self._said(request),
             "build": BUILD,
+            "shelf": shelf_of(request.scope),
         }
 
     def _said(self, request: Request) -> str:
@@ -273,11 +279,16 @@ class Console:
 
     async def _health(self) -> Response:
         """Whether the server answers: nothing else is told to whoever asks."""
+        well = await self.is_well()
+        return JSONResponse({"ok": well}, 200 if well else 503)
+
+    async def is_well(self) -> bool:
+        """Whether the server answers."""
         try:
             await run_in_threadpool(self._runtime.connections.run, command("PING"))
         except HenchmanError:
-            return JSONResponse({"ok": False}, 503)
-        return JSONResponse({"ok": True})
+            return False
+        return True
 
     # ---- programs
 
@@ -440,15 +451,6 @@ def _before(request: Request) -> SplitResult:
         return urlsplit(request.headers.get("referer", ""))
     except ValueError:  # no address
         return urlsplit("")
-
-
-def _place(scope: Scope) -> tuple[Links, list[str] | None]:
-    """Where we are mounted, and the parts of the address below; None: it is no address of ours."""
-    prefix, path = scope.get("root_path", "").rstrip("/"), scope["path"]
-    if prefix and (path == prefix or path.startswith(prefix + "/")):
-        path = path[len(prefix) :]
-    parts = [named(one) for one in path.split("/") if one]
-    return Links(prefix), parts if len(parts) < 8 else None
 
 
 def _asset(parts: list[str], request: Request) -> Response:

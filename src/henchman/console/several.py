@@ -1,0 +1,69 @@
+"""Several consoles behind one address, each with a server, passwords and rights of its own."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections.abc import Mapping
+from typing import Final
+from urllib.parse import quote
+
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
+from starlette.types import Receive, Scope, Send
+
+from henchman.console.render import SHELF, below
+from henchman.console.site import Console
+from henchman.errors import ConfigError
+
+__all__ = ["Consoles"]
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+
+
+class Consoles:
+    """An ASGI application: the console ``name`` is below ``/@name/``, and each shows the names of the others. Who is
+    let in by one is not known to another. Any other address leads to the first. ConfigError for a name that cannot
+    stand in an address."""
+
+    def __init__(self, named: Mapping[str, Console]) -> None:
+        for name in named:
+            if not _NAME.fullmatch(name):
+                raise ConfigError(f"{name!r} cannot name a console: give 1 to 40 letters, digits, dots, _ or -")
+        if not named:
+            raise ConfigError("consoles({}): give at least one")
+        self._named = dict(named)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request, or the lifespan of the server."""
+        prefix, path = below(scope) if scope["type"] == "http" else ("", "")
+        name, _, rest = path.removeprefix("/").partition("/")
+        one = self._named.get(name.removeprefix("@")) if name.startswith("@") else None
+        if scope["type"] != "http":
+            await next(iter(self._named.values()))(scope, receive, send)
+        elif one is not None:
+            root = f"{prefix}/{name}"
+            places = {other: f"{prefix}/@{other}/" for other in self._named}
+            inner = {**scope, "root_path": root, "path": f"{root}/{rest}", SHELF: (name[1:], places)}
+            await one(inner, receive, send)
+        else:
+            answer = await self._elsewhere(Request(scope), prefix, path)
+            await answer(scope, receive, send)
+
+    async def _elsewhere(self, request: Request, prefix: str, path: str) -> Response:
+        """The health of all; what is read otherwise is read in the first."""
+        if path == "/healthz":
+            found = {name: await one.is_well() for name, one in self._named.items()}
+            return JSONResponse({"ok": all(found.values()), "consoles": found}, 200 if all(found.values()) else 503)
+        if path.startswith("/@") or request.method not in ("GET", "HEAD"):
+            return PlainTextResponse(f"no such console: there are {', '.join(f'/@{one}/' for one in self._named)}", 404)
+        query = request.scope["query_string"].decode("latin-1")
+        place = quote(f"{prefix}/@{next(iter(self._named))}{path}", safe="/@~") + (f"?{query}" if query else "")
+        return RedirectResponse(place, 303)
+
+    def serve(self, listening: socket.socket, root_path: str = "") -> None:
+        """Serve on a socket that listens, until a signal says stop. ``root_path``: where a proxy serves it."""
+        first, *others = self._named.values()
+        for one in others:
+            one.carry_on()
+        first.serve(listening, root_path, site=self)
