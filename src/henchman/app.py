@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from henchman.batch.workflow import Workflow
     from henchman.client.places import Place
     from henchman.console.guard import Authorize
+    from henchman.console.several import Consoles
     from henchman.console.site import Console
     from henchman.cron.registry import CronRegistry
     from henchman.embedded.server import EmbeddedServer
@@ -260,17 +261,20 @@ class App:
         read_only: bool = False,
         label: str = "",
         tone: Literal["production", "staging", "development", ""] = "",
-    ) -> Console:
+        beside: Mapping[str, Console] | None = None,
+    ) -> Console | Consoles:
         """The console as an ASGI application: ``application.mount("/jobs", app.console(authorize=may))``.
 
         ``authorize(request)`` says "act", "look" or None, and may be async. Without it the settings
         ``console_password`` and ``console_look_password`` decide; with neither, only this machine is answered.
         ``secret`` signs sessions; processes that serve one console share it (by default it follows from the passwords).
-        ``label`` and ``tone`` name the deployment on every page. ConfigError without the extra ``web``.
+        ``label`` and ``tone`` name the deployment on every page. ``beside={"us": us_app.console()}``: consoles of other
+        servers, below ``/@us/``; this one is below ``/@main/`` then. ConfigError without the extra ``web``.
         """
         from henchman.console import load
 
-        made: Console = load(self, label, tone, authorize=authorize, secret=secret, read_only=read_only)
+        given: Any = {"authorize": authorize, "secret": secret, "read_only": read_only, "beside": beside}
+        made: Console | Consoles = load(self, label, tone, **given)
         return made
 
     # --- pushes and results -----------------------------------------------------------------------------------------

@@ -73,7 +73,7 @@ def test_the_console_of_another_server_stands_beside_it(shop: App, tmp_path: Pat
     ("also", "status", "why"),
     [
         ("staging", 2, "say NAME=pkg.mod:app, or NAME=redis://host:6379/0"),
-        ("main=redis://127.0.0.1:1", 2, "each name once, and none of them main"),
+        ("main=redis://127.0.0.1:1", 1, "'main' cannot name a console"),
         ("a/b=redis://127.0.0.1:1", 1, "'a/b' cannot name a console"),
         ("eu=nowhere:app", 1, "nowhere"),
         ("eu=htp://x", 1, "htp://x"),

@@ -12,7 +12,6 @@ import click
 from henchman.app import App
 from henchman.cli.session import Session, command, settings_of
 from henchman.cli.show import say
-from henchman.console import consoles
 from henchman.errors import ConfigError, HenchmanError
 from henchman.kernel.text import visible
 from henchman.supervisor.load import load_app
@@ -20,7 +19,6 @@ from henchman.supervisor.load import load_app
 __all__ = ["web"]
 
 _TONES: Final = ("production", "staging", "development")
-_MAIN: Final = "main"  # how the first of several consoles is called
 
 
 def _is_loopback(host: str) -> bool:
@@ -75,8 +73,8 @@ def web(
         settings_of(click.get_current_context())["app"] = target
     app = session.any_app
     others = dict(_also(one, app) for one in also)
-    if len({_MAIN, *others}) <= len(also):
-        raise click.UsageError(f"--also: each name once, and none of them {_MAIN}, which is the first console")
+    if len(others) < len(also):
+        raise click.UsageError("--also: each name once")
     for one in (app, *others.values()):
         if not _is_loopback(host) and not one.config.console_password and not one.config.console_look_password:
             raise ConfigError(
@@ -84,10 +82,8 @@ def web(
                 "or serve it on 127.0.0.1"
             )
     read_only: bool = given["read_only"]
-    made: Any = app.console(read_only=read_only, label=given["label"], tone=given["tone"] or "")
-    if others:
-        beside = {name: one.console(read_only=read_only, tone=_tone(name)) for name, one in others.items()}
-        made = consoles({_MAIN: made, **beside})
+    beside: Any = {name: one.console(read_only=read_only, tone=_tone(name)) for name, one in others.items()}
+    made = app.console(read_only=read_only, label=given["label"], tone=given["tone"] or "", beside=beside)
     listening = _bound(host, port)
     shown = listening.getsockname()
     where = f"[{shown[0]}]" if ":" in shown[0] else shown[0]

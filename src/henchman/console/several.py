@@ -19,20 +19,22 @@ from henchman.errors import ConfigError
 __all__ = ["Consoles"]
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
+_MAIN: Final = "main"
 
 
 class Consoles:
-    """An ASGI application: the console ``name`` is below ``/@name/``, and each shows the names of the others. Who is
-    let in by one is not known to another. Any other address leads to the first. ConfigError for a name that cannot
-    stand in an address."""
+    """An ASGI application: the ``first`` console is below ``/@main/``, each ``beside`` it below ``/@name/``, and each
+    shows the names of the others. Who is let in by one is not known to another. Any other address leads to the first.
+    ConfigError for a name that cannot stand in an address, or is taken."""
 
-    def __init__(self, named: Mapping[str, Console]) -> None:
-        for name in named:
-            if not _NAME.fullmatch(name):
-                raise ConfigError(f"{name!r} cannot name a console: give 1 to 40 letters, digits, dots, _ or -")
-        if not named:
-            raise ConfigError("consoles({}): give at least one")
-        self._named = dict(named)
+    def __init__(self, first: Console, beside: Mapping[str, Console]) -> None:
+        for name in beside:
+            if not _NAME.fullmatch(name) or name == _MAIN:
+                raise ConfigError(
+                    f"{name!r} cannot name a console: give 1 to 40 letters, digits, dots, _ or -, and not {_MAIN!r}, "
+                    "which is the first one"
+                )
+        self._named = {_MAIN: first, **beside}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the lifespan of the server."""
