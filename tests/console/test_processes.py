@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
 from henchman import App
+from henchman.console.graph import SlotRun, slots
 from henchman.console.processes import memory_line
 from henchman.console.render import tilde
 from henchman.inspector.processes import look_at_process
@@ -120,3 +123,60 @@ def test_a_line_of_memory_keeps_small_changes_small() -> None:
     flat = memory_line([0, 0])
     assert flat is not None
     assert "nan" not in flat.points
+
+
+def run_of(name: str, started: float, ended: float | None) -> SlotRun:
+    return SlotRun(name, "shop.watch", "working" if ended is None else "finished", started, ended)
+
+
+def test_runs_that_were_at_once_stand_below_each_other() -> None:
+    assert slots([], 0.0, 100.0) is None
+    drawn = slots([run_of("c", 50, None), run_of("a", 0, 40), run_of("b", 20, 60), run_of("d", 70, 90)], 0.0, 100.0)
+    assert drawn is not None
+    assert [(bar.run.jid, bar.x, bar.y, bar.width) for bar in drawn.bars] == [
+        ("a", 0.0, 0, 376.0),
+        ("b", 188.0, 16, 376.0),
+        ("c", 470.0, 0, 470.0),
+        ("d", 658.0, 16, 188.0),
+    ]
+    assert (drawn.height, drawn.left, drawn.bars[2].took) == (32, 0, "runs for 50 s")
+    early = slots([run_of("e", -50, 50), run_of("f", 60, 10)], 0.0, 100.0)
+    assert early is not None
+    assert [(bar.x, bar.width, bar.took) for bar in early.bars] == [
+        (0.0, 470.0, "took 1 min 40 s"),
+        (564.0, 2.0, "took 0 ms"),
+    ]
+    many = slots([run_of(str(n), 0, None) for n in range(40)], 0.0, 100.0)
+    assert many is not None
+    assert (len(many.bars), many.left) == (25, 15)
+
+
+def test_what_it_ran_lately_is_drawn(redis_url: str, tmp_path: Path) -> None:
+    app, ends = (
+        App(redis_url=redis_url, database_url=f"sqlite:///{tmp_path}/history.db", heartbeat=0.2),
+        threading.Event(),
+    )
+    app.open_history().upgrade()
+
+    @app.job(name="shop.<watch>", track=True, retry=0)
+    def watch(what: str) -> None:
+        if what == "fail":
+            raise ValueError
+        if what == "wait":
+            ends.wait(60)
+
+    with working(app) as launcher:
+        for what in ("end", "fail", "wait"):
+            watch.enqueue(what)
+        browser, page = Browser(app.console()), f"/processes/{tilde(launcher.session.identity)}"
+
+        def drawn() -> list[str]:
+            part = browser.get(page).text.partition('class="card lately"')[2].partition("</svg>")[0]
+            return sorted(re.findall('<rect class="([a-z]+)"', part))
+
+        until(lambda: drawn() == ["error", "finished", "working"], "all three are there")
+        assert "shop.<watch>" not in browser.get(page).text
+        ends.set()
+        until(lambda: drawn() == ["error", "finished", "finished"], "the last has ended")
+    assert "Lately" not in Browser(App(redis_url=redis_url).console()).get(page).words, "there is no history"
+    app.close()

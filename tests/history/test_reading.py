@@ -15,7 +15,7 @@ from henchman.history.reading import History
 from henchman.history.recorder import Recorder
 from henchman.history.records import Search
 from henchman.history.search import is_wide, parse_search
-from support.history import Teller
+from support.history import ME, Teller
 
 BATCH = "d" * 32
 
@@ -234,3 +234,20 @@ def test_awaited_forms_say_the_same(recorder: Recorder, teller: Teller, history:
 
     asyncio.run(look())
     assert history.sizes()["events"] == 1
+
+
+def test_the_longest_that_ended_on_a_process(recorder: Recorder, teller: Teller, history: History) -> None:
+    now = time.time()
+    for number in range(6):
+        teller.enqueued(f"job-{number}")
+        teller.ended(f"job-{number}", "finished", ending="finished", started=now - number, elapsed=number)
+    teller.ended("elsewhere", "finished", process="host:9:00", ending="finished", started=now - 99, elapsed=99)
+    teller.enqueued("waits")
+    teller.working("waits")
+    record(recorder, teller)
+    found = history.longest_on(ME, now - 60, most=3)
+    assert [one.jid for one in found] == ["job-5", "job-4", "job-3"]
+    assert len(history.longest_on(ME, now - 60)) == 6
+    assert [one.jid for one in history.longest_on("host:9:00", now - 60)] == ["elsewhere"]
+    assert history.longest_on(ME, now + 60) == []
+    assert history.longest_on("nobody", 0) == []

@@ -12,7 +12,7 @@ from henchman.batch.listing import WorkflowStep
 from henchman.history.records import Event
 from henchman.kernel.figures import span
 
-__all__ = ["Box", "Drawing", "Edge", "Lane", "Waterfall", "draw", "waterfall"]
+__all__ = ["Box", "Drawing", "Edge", "Lane", "SlotRun", "Slots", "Waterfall", "draw", "slots", "waterfall"]
 
 WIDTH, HEIGHT = 184, 46  # of a box, in pixels
 _GAP, _ROOM, _EDGE = 64, 14, 12  # between layers, between boxes of a layer, around everything
@@ -241,3 +241,54 @@ def _lane(one: Event, y: int, now: float, place: Callable[[float, float], tuple[
     if one.attempts > 1:
         parts.append(f"{one.attempts} runs")
     return Lane(one.jid, one.class_, one.status or "enqueued", y, waited, ran, ", ".join(parts))
+
+
+_SLOTS: Final = 25  # lanes of a picture of slots
+_RUN_HEIGHT: Final = 14
+_WIDTH: Final = 940.0  # of that picture
+
+
+class SlotRun(NamedTuple):
+    """A run of a job, for a picture of slots; ``ended``: None, it runs."""
+
+    jid: str
+    name: str
+    status: str
+    started: float
+    ended: float | None
+
+
+class SlotBar(NamedTuple):
+    """A run as a bar: where it stands, and how long it took in words."""
+
+    run: SlotRun
+    x: float
+    y: int
+    width: float
+    took: str
+
+
+class Slots(NamedTuple):
+    """Runs over time, side by side in as many lanes as there were at once; ``left``: runs for which there is none."""
+
+    bars: list[SlotBar]
+    width: float
+    height: int
+    left: int
+
+
+def slots(runs: Sequence[SlotRun], since: float, now: float) -> Slots | None:
+    """What a process ran from ``since`` to ``now``: which slot it was is nowhere written down, so that each run stands
+    in the first lane that is free. None for nothing."""
+    ends, bars, left, near = list[float](), list[SlotBar](), 0, (now - since) / _WIDTH
+    for one in sorted(runs, key=lambda one: one.started):
+        begin, end = max(one.started, since), now if one.ended is None else one.ended
+        lane = next((at for at, until in enumerate(ends) if until <= begin + near), len(ends))
+        if lane == _SLOTS:
+            left += 1
+            continue
+        ends[lane:] = [end, *ends[lane + 1 :]]
+        x, width = (_WIDTH * seconds / (now - since) for seconds in (begin - since, max(end - begin, 0.0)))
+        took = f"{'runs for' if one.ended is None else 'took'} {span(max(end - one.started, 0.0))}"
+        bars.append(SlotBar(one, round(x, 1), (_RUN_HEIGHT + 2) * lane, round(max(width, 2.0), 1), took))
+    return Slots(bars, _WIDTH, (_RUN_HEIGHT + 2) * len(ends), left) if bars else None

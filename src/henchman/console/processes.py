@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from henchman.client.runtime import Runtime
+from henchman.console.graph import SlotRun, Slots, slots
 from henchman.console.pages import Query, Screen, View, running_row
+from henchman.errors import HistoryError
+from henchman.history.records import Event
 from henchman.inspector.metrics import usual_times
-from henchman.inspector.processes import look_at_process
+from henchman.inspector.processes import Work, look_at_process
 from henchman.kernel.text import visible
 from henchman.oncall.deeds import Deed, Missing
 from henchman.oncall.findings import LOST
@@ -17,6 +20,8 @@ from henchman.store.call import run
 
 __all__ = ["MemoryLine", "ProcessPages", "memory_line"]
 
+_BACK: Final = 900.0  # seconds that the picture of its slots goes back
+_BARS: Final = 80  # runs in it
 _WORK: Final = 25  # running jobs of a page
 _WIDTH, _HEIGHT = 600.0, 60.0  # of the picture of the memory
 
@@ -74,5 +79,21 @@ class ProcessPages:
             "in_flight": sum(many for _, many in seen.lists),
             "work": [running_row(one, self._runtime.clock.now(), usual) for one in some],
             "total": len(seen.work),
+            "slots": self._slots(identity, seen.work),
+            "back": _BACK,
         }
         return Screen("process.html", facts)
+
+    def _slots(self, identity: str, work: Sequence[Work]) -> Slots | None:
+        """What it ran lately, as history knows it, and what it runs."""
+        now = self._runtime.clock.now()
+        if self._runtime.config.why_history_is_off():
+            return None
+        try:
+            ended: list[Event] = self._runtime.open_history().reading.longest_on(identity, now - _BACK, most=_BARS)
+        except HistoryError:
+            return None
+        runs = [SlotRun(one.jid, one.class_, one.status, one.started_at or now, one.ended_at) for one in ended]
+        longest = sorted((one for one in work if one.run_at is not None), key=lambda one: one.run_at or now)[:_BARS]
+        runs += [SlotRun(one.entry.jid, one.entry.name, "working", one.run_at or now, None) for one in longest]
+        return slots(runs, now - _BACK, now)

@@ -44,6 +44,7 @@ from henchman.wire import jsontext, times
 __all__ = ["History"]
 
 _RUNNING = 100  # running jobs of which messages, or progress, are looked for
+_LATELY = 5000  # jobs that ended last, of which those of one process are looked for
 _STEP = 1000  # events that an iteration reads at once
 _CHECKED = 200  # events that are read at once to be looked through
 DAY, DAYS = 86400, 180  # seconds of a day, and days that are looked back
@@ -257,6 +258,16 @@ class History:
         for day, status, many in sorted(rows, key=lambda row: row[0], reverse=True):
             found.setdefault(times.day(day * DAY), {})[status or ""] = many
         return found
+
+    def longest_on(self, process: str, since: float, *, most: int = 80) -> list[Event]:
+        """Of the jobs that ended last on a process, and after ``since`` (Unix seconds), those whose last runs took
+        longest, the longest first. The last 5,000 jobs that ended anywhere are looked at."""
+        ended = select(events).where(events.c.ended_at >= since).order_by(events.c.ended_at.desc()).limit(_LATELY)
+        lately = ended.subquery()
+        there = select(lately).where(lately.c.process == process, lately.c.started_at.is_not(None))
+        longest = there.order_by((lately.c.ended_at - lately.c.started_at).desc()).limit(_limit(most))
+        with self._connection() as connection:
+            return [_event(row) for row in connection.execute(longest)]
 
     def sizes(self) -> dict[str, int]:
         """Rows of each table; on a large database this takes its time."""
