@@ -15,10 +15,11 @@ from redis import Redis
 
 from henchman import App
 from henchman.inspector import operations
+from henchman.store import fair
 from henchman.store.call import command
 from henchman.wire.payload import encode
 from support.browsing import Browser
-from support.worker import jobs_in, until
+from support.worker import jobs_in, settled, until, working
 
 
 @pytest.fixture(autouse=True)
@@ -153,6 +154,54 @@ def test_a_queue_is_searched_and_cleared(app: App, redis: Redis) -> None:
     until(lambda: "It can be undone" in browser.get("/operations/2").words, "it has ended")
     browser.act("/operations/2", "/operations/2/do/undo")
     until(lambda: redis.llen("queue:q") == 30, "they are back")
+
+
+def test_what_stands_in_the_lines_of_a_fair_queue_is_cleared_too_and_comes_back(app: App, redis: Redis) -> None:
+    ran: list[tuple[str, int]] = []
+
+    @app.job(name="note", queue="f", fair_by="tenant")
+    def note(tenant: str, number: int) -> None:
+        ran.append((tenant, number))
+
+    def waiting() -> int:
+        return app.queues["f"].size()
+
+    note.enqueue_many([(tenant, number) for number in range(10) for tenant in "AB"])
+    app.connections.run(fair.take_in(app.keys, "f"))
+    late = [{"class": "note", "queue": "f", "args": ["C", n], "jid": f"{n:024}"} for n in range(4)]
+    redis.lpush("queue:f", *map(encode, late))
+    assert (waiting(), redis.llen("queue:f@A"), redis.llen("queue:f")) == (24, 9, 5)
+    browser, turns = Browser(app.console()), [jobs_in(redis, "queue:f")[0]["args"]]
+    kept = browser.post(
+        "/queues/f/args.0~3AA/do/delete-found",
+        {"token": browser.token("/queues/f/args.0~3AA/do/delete-found"), "moment": "1999999999"},
+    )
+    assert kept.status == 303
+    until(lambda: waiting() == 14, "those of A are deleted, the one whose turn it was among them")
+    until(lambda: "10 jobs deleted" in browser.get("/operations/1").words, "all are counted, and none has gone")
+    assert "gone" not in browser.get("/operations/1").words
+    assert redis.llen("queue:f") > 0, "whoever waits is woken"
+    turns.append(jobs_in(redis, "queue:f")[0]["args"])
+
+    clear = {"token": browser.token("/queues/f/do/clear"), "moment": "1999999999", "must": "f", "typed": "f"}
+    assert browser.post("/queues/f/do/clear", clear).status == 303
+    until(lambda: waiting() == 0 and "14 jobs deleted" in browser.get("/operations/2").words, "the others, too")
+    assert set(redis.keys("queue:*")) == set()  # type: ignore[arg-type]
+    for number in ("1", "2"):
+        browser.act(f"/operations/{number}", f"/operations/{number}/do/undo")
+        until(lambda number=number: "undone" in browser.get(f"/operations/{number}").words, "it is taken back")
+    assert waiting() == 24
+    app.connections.run(fair.take_in(app.keys, "f"))
+    home = [job["args"] for job in jobs_in(redis, "queue:f")]
+    for tenant in "ABC":
+        line = [one for one in home if one[0] == tenant] + [job["args"] for job in jobs_in(redis, f"queue:f@{tenant}")]
+        stood = [one for one in line if one not in turns]
+        assert stood == sorted(stood), "they are in their order, but for those whose turn it was: these come last"
+    with working(app):
+        settled(redis, 24)
+    assert sorted(ran) == sorted(
+        [*((tenant, number) for tenant in "AB" for number in range(10)), *(("C", n) for n in range(4))]
+    )
 
 
 def field(page: str, name: str) -> str:

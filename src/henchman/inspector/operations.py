@@ -20,13 +20,14 @@ from henchman.errors import ArgumentError
 from henchman.inspector.base import Entry, checked_name
 from henchman.inspector.due import peak_of, spread_time
 from henchman.inspector.errors import STANDS_IN, jobs_of
-from henchman.inspector.filters import entry_filter
+from henchman.inspector.filters import EntryFilter, entry_filter
 from henchman.inspector.queues import Queue
 from henchman.inspector.sets import JobSet
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, shorten
+from henchman.store import fair
 from henchman.store import operations as store
-from henchman.store.call import Procedure
+from henchman.store.call import Procedure, run
 from henchman.store.keys import Keys
 from henchman.store.leases import ask_time
 from henchman.wire import times
@@ -280,15 +281,14 @@ class Matches(NamedTuple):
     entries: Iterator[Entry]
 
 
-def sources(runtime: Runtime, wish: Wish) -> list[Matches]:
+def sources(runtime: Runtime, wish: Wish) -> Iterable[Matches]:
     """What an operation concerns that is there now. ArgumentError for what makes no sense."""
     if wish.act not in _ALLOWED.get(wish.place, ()):
         raise ArgumentError(f"{wish.act} of {wish.place} is no operation: {', '.join(_ALLOWED.get(wish.place, ()))}")
     if wish.act in ("reschedule", "spread") and wish.to is None:
         raise ArgumentError(f"{wish.act} needs a time: to, in Unix seconds")
     if wish.place == "queues":
-        queue = Queue(runtime, checked_name(wish.name))
-        return [Matches(queue, queue.fitting(entry_filter(wish.text, wish.frozen), _pushed_before(wish.frozen)))]
+        return _of_queue(runtime, checked_name(wish.name), entry_filter(wish.text, wish.frozen), wish.frozen)
     if wish.place == "errors":
         found = ((which, jobs_of(runtime, which, wish.name, wish.frozen)) for which in STANDS_IN)
         return [Matches(JobSet(runtime, which), entries) for which, entries in found]
@@ -296,6 +296,14 @@ def sources(runtime: Runtime, wish: Wish) -> list[Matches]:
         both = JobSet(runtime, "scheduled"), JobSet(runtime, "retries")
         return [Matches(one, _of_batch(one.matching(wish.name), wish.name)) for one in both]
     return [Matches(jobs := JobSet(runtime, wish.place), _of_set(jobs, wish))]
+
+
+def _of_queue(runtime: Runtime, name: str, wanted: EntryFilter, frozen: float) -> Iterator[Matches]:
+    """The list of a queue, then its lines, where it is a fair one, as they are when the list was gone through: from
+    there jobs go into them."""
+    yield Matches(queue := Queue(runtime, name), queue.fitting(wanted, _pushed_before(frozen)))
+    for line in run(runtime.connections, fair.line_names(runtime.keys, name)):
+        yield Matches(queue := Queue(runtime, line), queue.fitting(wanted, _pushed_before(frozen)))
 
 
 def _of_batch(entries: Iterable[Entry], batch: str) -> Iterator[Entry]:

@@ -18,6 +18,7 @@ from henchman.inspector.queues import Queue
 from henchman.inspector.sets import JobSet
 from henchman.kernel.text import described
 from henchman.kernel.threads import beside
+from henchman.store import fair
 from henchman.store import operations as store
 from henchman.store.call import Procedure, run
 from henchman.store.jobs import MOST_BYTES, Move
@@ -105,9 +106,12 @@ class OperationWork:
         """What it is about, from the beginning on: what was done is not there any more."""
         stays: list[str] = []
         self.begin()
-        for source in sources(self.runtime, self.one.wish):
+        wish = self.one.wish
+        for source in sources(self.runtime, wish):
             if not (yield from self.through(source, stays)):
                 return
+        if wish.place == "queues":
+            run(self.runtime.connections, fair.tidy(self.runtime.keys, wish.name))
         self.end("running", "done", f"{len(stays)} could not be read or written: {stays[0]}" if stays else "")
 
     def through(self, source: Matches, stays: list[str]) -> Generator[float, None, bool]:

@@ -191,8 +191,8 @@ class Queue(Inspector):
         return aiter(self._items(self._everything))
 
     def fitting(self, wanted: EntryFilter, fits: Callable[[Entry], bool] = bool) -> Iterator[Entry]:
-        """Every payload that is there now, fits the filter and ``fits``, the newest first, read in pages."""
-        found = iter(self._items(lambda: self._everything(queues.raw(wanted.needle))))
+        """Every payload that is there now, not in a line, and fits the filter and ``fits``; the newest first."""
+        found = iter(self._items(lambda: self._payloads(queues.raw(wanted.needle))))
         return (one for one in found if wanted.fits(one, _QUEUED) and fits(one))
 
     @now
@@ -281,9 +281,7 @@ class Queue(Inspector):
 
         ArgumentError for a name that is not UTF-8, or a reason of more than 200 characters."""
         if any("\ud800" <= char <= "\udfff" for char in self.name):
-            raise ArgumentError(
-                f"{self.name!a} is no name of a queue: no worker can serve it, so it need not be paused"
-            )
+            raise ArgumentError(f"{self.name!a} is no name of a queue: no worker serves it, so it need not be paused")
         yield from pause_queue(self._keys, self.name, reason, by, lasts)
 
     @now
@@ -319,9 +317,10 @@ class Queue(Inspector):
 
     def _lines(self) -> Procedure[list[Queue]]:
         """The lines of a fair queue; none of any other."""
-        if self.name not in (yield fair.names(self._keys)):
-            return []
-        return [Queue(self._runtime, one) for one in (yield from fair.line_names(self._keys, self.name))]
+        known = (
+            (yield from fair.line_names(self._keys, self.name)) if self.name in (yield fair.names(self._keys)) else []
+        )
+        return [Queue(self._runtime, one) for one in known]
 
     def _own_page(self, first: int, most: int) -> Procedure[list[Entry]]:
         """A page of the list of this name."""
@@ -340,8 +339,7 @@ class Queue(Inspector):
             yield from line._payloads(needle)
 
     def _page(self, first: int, most: int) -> Procedure[queues.ListPage]:
-        page: queues.ListPage = yield queues.list_page(self._keys.queue(self.name), first, most)
-        return page
+        return ask(queues.list_page(self._keys.queue(self.name), first, most))
 
     def _find(self, jid: str) -> Procedure[Entry | None]:
         found = self._everything(queues.raw(jid))  # few are decoded

@@ -75,6 +75,13 @@ def take_in(keys: Keys, queue: str) -> Call[int]:
     return script(_TAKE_IN, [keys.queues], [queue], int, again=True)
 
 
+def tidy(keys: Keys, queue: str) -> Procedure[None]:
+    """After jobs left a fair queue or its lines otherwise than by a fetch: one that waits stands in its list, so that
+    whoever waits for it is woken. Nothing for any other queue."""
+    if queue in (yield names(keys)):
+        yield take_in(keys, queue)
+
+
 def declare(keys: Keys, queue: str, places: Mapping[str, int]) -> Call[None]:
     """Make ``queue`` known as fair. ``places``: of jobs whose tenant is an argument, where that stands. DefinitionError
     when it is an ordered one."""

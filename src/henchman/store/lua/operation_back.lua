@@ -3,9 +3,12 @@
 -- ARGV identity lease_ms slice most first reach
 -- returns {state of the operation, how many lie in the trash still}; {LOST}: another does it by now. Nothing is done
 --   unless the state is "undoing", and a slice that was done is not done again. first is "1" to begin with what was moved
---   first. A job is looked for among the reach newest of its queue, or those that are next there.
+--   first. A job is looked for among the reach newest of its queue, or those that are next there. What was in a line of a
+--   fair queue comes back to the right end of its list, and from there into its line, next.
 -- include base
 -- include keys
+-- include left_line
+-- include came_back
 local OPERATION, TRASH, most = KEYS[2], KEYS[4], 6 * tonumber(ARGV[4])
 if redis.call('GET', KEYS[3]) ~= ARGV[1] then
   return {'LOST'}
@@ -31,8 +34,11 @@ local function put_back(source, where, name, score, old, new)
   if not taken(home, where, name, new) then
     return 'ran'
   elseif string.sub(home, 1, #key('queue_prefix')) == key('queue_prefix') then
-    redis.call('SADD', KEYS[1], string.sub(home, #key('queue_prefix') + 1))
-    redis.call('RPUSH', home, old)
+    local queue = string.sub(home, #key('queue_prefix') + 1)
+    local whose = whose_line(queue)
+    redis.call('SADD', KEYS[1], whose or queue)
+    redis.call('RPUSH', key('queue_prefix') .. (whose or queue), old)
+    came_back(whose or '', 1)
   else
     redis.call('ZADD', home, score, old)
   end
