@@ -34,11 +34,13 @@ local function put_back(source, where, name, score, old, new)
   if not taken(home, where, name, new) then
     return 'ran'
   elseif string.sub(home, 1, #key('queue_prefix')) == key('queue_prefix') then
-    local queue = string.sub(home, #key('queue_prefix') + 1)
-    local whose = whose_line(queue)
-    redis.call('SADD', KEYS[1], whose or queue)
-    redis.call('RPUSH', key('queue_prefix') .. (whose or queue), old)
-    came_back(whose or '', 1)
+    local whose = whose_line(string.sub(home, #key('queue_prefix') + 1))
+    local queue = whose or string.sub(home, #key('queue_prefix') + 1)
+    redis.call('SADD', KEYS[1], queue)
+    redis.call('RPUSH', key('queue_prefix') .. queue, old)
+    if whose then
+      came_back(queue, 1)
+    end
   else
     redis.call('ZADD', home, score, old)
   end
