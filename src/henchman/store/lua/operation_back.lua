@@ -21,8 +21,8 @@ end
 
 local function taken(home, where, name, new)
   if where == 'queue' or where == 'next' then
-    local queue, side = key('queue_prefix') .. name, where == 'next' and -1 or 1
-    return redis.call('LPOS', queue, new, 'RANK', side, 'MAXLEN', ARGV[6]) and redis.call('LREM', queue, side, new) == 1
+    local list, side = key('queue_prefix') .. name, where == 'next' and -1 or 1
+    return redis.call('LPOS', list, new, 'RANK', side, 'MAXLEN', ARGV[6]) and redis.call('LREM', list, side, new) == 1
   elseif where == 'dead' then
     return redis.call('ZREM', key('dead'), new) == 1
   end
@@ -35,11 +35,11 @@ local function put_back(source, where, name, score, old, new)
     return 'ran'
   elseif string.sub(home, 1, #key('queue_prefix')) == key('queue_prefix') then
     local whose = whose_line(string.sub(home, #key('queue_prefix') + 1))
-    local queue = whose or string.sub(home, #key('queue_prefix') + 1)
-    redis.call('SADD', KEYS[1], queue)
-    redis.call('RPUSH', key('queue_prefix') .. queue, old)
+    local target = whose or string.sub(home, #key('queue_prefix') + 1)
+    redis.call('SADD', KEYS[1], target)
+    redis.call('RPUSH', key('queue_prefix') .. target, old)
     if whose then
-      came_back(queue, 1)
+      came_back(target, 1)
     end
   else
     redis.call('ZADD', home, score, old)
