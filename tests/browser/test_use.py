@@ -78,6 +78,26 @@ def test_the_page_of_a_job_copies_its_id_call_and_trace_and_y_copies_the_id_of_a
     assert page.evaluate("() => navigator.clipboard.readText()") == DEAD
 
 
+def test_y_copies_the_address_of_a_view_with_its_filters_and_the_zone_of_its_times(opens: Opens, site: str) -> None:
+    page = (tab := opens(site)).page
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"], origin=site)
+    tab.open("/queues?sort=size&said=done&seal=x")
+    page.keyboard.press("y")
+    page.locator("#live", has_text="copied the address").wait_for()
+    assert page.evaluate("() => navigator.clipboard.readText()") == f"{site}/queues?sort=size"
+    page.keyboard.press("z")
+    page.keyboard.press("z")
+    page.keyboard.press("y")
+    page.wait_for_function("async () => (await navigator.clipboard.readText()).endsWith('tz=utc')")
+    sent = page.evaluate("() => navigator.clipboard.readText()")
+    assert sent == f"{site}/queues?sort=size&tz=utc"
+    other = opens(site)
+    other.page.goto(sent)
+    other.page.locator("#zone", has_text="UTC").wait_for()
+    other.open("/queues")
+    other.page.locator("#zone", has_text="ago").wait_for()
+
+
 def test_where_there_is_no_clipboard_a_field_copies(opens: Opens, site: str) -> None:
     tab = opens(site)
     tab.page.add_init_script("Object.defineProperty(navigator, 'clipboard', { value: undefined })")

@@ -55,7 +55,10 @@ def test_it_serves_until_it_is_told_to_stop(shop: App, tmp_path: Path) -> None:
         assert child.wait(30) == 0
 
 
-def test_the_console_of_another_server_stands_beside_it(shop: App, tmp_path: Path) -> None:
+def test_the_console_of_another_server_stands_beside_it(
+    shop: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HENCHMAN_DATABASE_URL", f"sqlite:///{tmp_path}/history.db")
     with running_server() as server:
         other = App(redis_url=server.url)
         other.enqueue("Elsewhere", queue="elsewhere")
@@ -65,6 +68,7 @@ def test_the_console_of_another_server_stands_beside_it(shop: App, tmp_path: Pat
             page = read(port, "/@staging/queues")
             assert b"elsewhere" in page
             assert b'class="tone staging"' in page
+            assert b"history is off: history = " in read(port, "/@staging/history"), "the database is that of the first"
             child.send_signal(signal.SIGINT)
             assert child.wait(30) == 0
 

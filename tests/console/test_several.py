@@ -69,7 +69,9 @@ def test_who_is_let_in_by_one_is_a_stranger_to_the_other(site: Any) -> None:
 
 def test_other_addresses_lead_to_the_first(site: Any) -> None:
     browser = Browser(site)
-    assert browser.get("/").headers["location"] == "/@main/"
+    home = browser.get("/")
+    assert home.headers["location"] == "/@main/"
+    assert home.headers["content-security-policy"] == browser.get("/@main/").headers["content-security-policy"]
     assert browser.get("/e/abc?x=%2F&y=1").headers["location"] == "/@main/e/abc?x=%2F&y=1"
     assert browser.get("//evil.example/x").headers["location"].startswith("/@main/")
     for wrong in ("/@nobody/queues", "/@/", "/@main%2F../us/"):

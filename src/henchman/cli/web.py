@@ -29,14 +29,15 @@ def _is_loopback(host: str) -> bool:
 
 
 def _also(said: str, app: App) -> tuple[str, App]:
-    """The name and the app of another console; one of a server alone takes the passwords of the first."""
+    """The name and the app of another console. One of a server alone takes the passwords of the first, and has no
+    history: the database that settings name is that of the first."""
     name, equals, where = said.partition("=")
     if not (name and equals and where):
         raise click.UsageError(f"--also {visible(said)}: say NAME=pkg.mod:app, or NAME=redis://host:6379/0")
     if "://" not in where:
         return name, load_app(where)
     passwords = {one: getattr(app.config, one) for one in ("console_password", "console_look_password")}
-    other = App(redis_url=where, **passwords)
+    other = App(redis_url=where, history="off", **passwords)
     click.get_current_context().call_on_close(other.close)
     return name, other
 

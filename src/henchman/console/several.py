@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import socket
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
+from henchman.console.guard import HEADERS
 from henchman.console.render import SHELF, below
 from henchman.console.site import Console
 from henchman.errors import ConfigError
@@ -50,12 +52,15 @@ class Consoles:
             await one(inner, receive, send)
         else:
             answer = await self._elsewhere(Request(scope), prefix, path)
+            for header, value in HEADERS.items():
+                answer.headers[header] = value
             await answer(scope, receive, send)
 
     async def _elsewhere(self, request: Request, prefix: str, path: str) -> Response:
         """The health of all; what is read otherwise is read in the first."""
         if path == "/healthz":
-            found = {name: await one.is_well() for name, one in self._named.items()}
+            well = await asyncio.gather(*(one.is_well() for one in self._named.values()))
+            found = dict(zip(self._named, well, strict=True))
             return JSONResponse({"ok": all(found.values()), "consoles": found}, 200 if all(found.values()) else 503)
         if path.startswith("/@") or request.method not in ("GET", "HEAD"):
             return PlainTextResponse(f"no such console: there are {', '.join(f'/@{one}/' for one in self._named)}", 404)

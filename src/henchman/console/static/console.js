@@ -10,7 +10,8 @@ const kept = {
 // ---- times
 
 const ZONES = ["relative", "local", "utc"];
-let zone = ZONES.includes(kept.get("zone")) ? kept.get("zone") : "relative";
+// an address that somebody sent says in which zone: that holds for its page
+let zone = [new URLSearchParams(location.search).get("tz"), kept.get("zone")].find((one) => ZONES.includes(one)) ?? "relative";
 
 function span(seconds) {
   if (seconds < 1) return `${Math.round(seconds * 1000)} ms`;
@@ -240,11 +241,21 @@ async function copyPart(button) {
   setTimeout(() => { button.textContent = "Copy"; }, 2000);
 }
 
-// the id of the job of this page, or of the row under the cursor: the end of its link, where ~2F stands for the byte 2F
+// the id of the job of this page, or of the row under the cursor: the end of its link, where ~2F stands for the byte 2F;
+// where there is none, the address
 async function copyJid() {
   const link = document.querySelector("tr.on a[href*='/jobs/']")?.getAttribute("href");
   const jid = link ? decodeURIComponent(link.split("?")[0].split("/").pop().replaceAll("~", "%")) : document.getElementById("jid")?.textContent;
-  if (jid) say(await copy(jid) ? "✓ copied the id" : "! not copied");
+  const done = await copy(jid ?? addressOfView());
+  say(done ? `✓ copied the ${jid ? "id" : "address"}` : "! not copied");
+}
+
+// this page as it is: with its filters, and the zone of its times; not what became of an act
+function addressOfView() {
+  const view = new URL(location.href);
+  for (const name of ["said", "seal", "tz"]) view.searchParams.delete(name);
+  if (zone !== "relative") view.searchParams.set("tz", zone);
+  return view.href;
 }
 
 // ---- keys
