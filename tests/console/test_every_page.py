@@ -58,7 +58,10 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("crons", 1): ("/crons/{cron}",),
     ("metrics", 0): ("/metrics", "/metrics?by=8", "/metrics?by=24"),
     ("metrics", 1): ("/metrics/shop.job7",),
-    ("history", 0): ("/history", "/history?q=status:failed"),
+    ("history", 0): (
+        *("/history", "/history?q=status:failed"),
+        "/history?columns=enqueued,state,queue,runs,waited,ran,batch,ended,process,tags,result",
+    ),
     ("days", 0): ("/days", "/days?source=server"),
     ("days", 1): (
         *("/days/{day}", "/days/{day}?status=error", "/days/{day}?p=2", "/days/{day}?source=server"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,6 +50,30 @@ def test_history_lists_jobs_the_latest_first_page_by_page(recorded: App) -> None
     assert calls(browser.get(f"{older}&n=4").words) == ["1", "0"]
     assert "<b>refused" not in shown.text
     assert "\u202e" not in shown.text
+
+
+def heads(browser: Browser, address: str) -> list[str]:
+    return re.findall(r'<th scope="col"[^>]*>([^<]+)<', browser.get(address).text)
+
+
+def test_the_columns_of_the_list_are_chosen(recorded: App) -> None:
+    """A click shows a column or takes it away; all else of the address stays, on the next page, too."""
+    browser = Browser(recorded.console())
+    usual = ["Enqueued", "Job", "State", "Queue", "Runs", "Waited", "Ran for", "Batch"]
+    assert heads(browser, "/history") == usual == heads(browser, "/history?columns=nothing,x")
+    shown = browser.get("/history?q=class:shop.pay&n=4")
+    [more] = re.findall(r'<a href="([^"]+)">Process</a>', shown.text)
+    page = html.unescape(more)
+    assert heads(browser, page) == [*usual, "Process"]
+    assert any(link.startswith("/processes/") for link in browser.get(page).links)
+    [older] = [link for link in browser.get(page).links if "after=" in link and "columns=enqueued" in link]
+    assert heads(browser, f"{older}&n=4") == [*usual, "Process"]
+    [back] = re.findall(r'<a href="([^"]+)" aria-current="true">Process</a>', browser.get(page).text)
+    assert html.unescape(back) == "/history?q=class%3Ashop.pay&n=4"
+    few = browser.get("/history?columns=result,tags,ended")
+    assert heads(browser, "/history?columns=result,tags,ended") == ["Job", "Ended", "Tags", "Result"]
+    assert 'name="columns" value="result,tags,ended"' in few.text
+    assert few.status == 200
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,7 @@ FILTERS: Final = (
     "source",
     "vs",
     "sort",
+    "columns",
 )  # what links, acts and pages of a list keep
 
 
@@ -170,6 +171,10 @@ class Query:
     def sorted(self, column: str) -> dict[str, str]:
         """What narrows this list, sorted by another column from its first page on."""
         return {name: value for name, value in self.filters.items() if name not in ("sort", "after")} | {"sort": column}
+
+    def choosing(self, columns: str) -> dict[str, str]:
+        """What narrows this list, with other columns of it, at the same place."""
+        return self.filters | {"columns": columns}
 
     @property
     def filters(self) -> dict[str, str]:

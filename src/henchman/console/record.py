@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from henchman.client.runtime import Runtime
@@ -26,6 +26,21 @@ _HINTS: Final = (
     "status:working",
     "since:1h",
 )
+#: columns of the list of jobs beside the job itself, in their order, and those that are shown when nothing is said
+_COLUMNS: Final = {
+    "enqueued": "Enqueued",
+    "state": "State",
+    "queue": "Queue",
+    "runs": "Runs",
+    "waited": "Waited",
+    "ran": "Ran for",
+    "batch": "Batch",
+    "ended": "Ended",
+    "process": "Process",
+    "tags": "Tags",
+    "result": "Result",
+}
+_USUAL: Final = ("enqueued", "state", "queue", "runs", "waited", "ran", "batch")
 _JOBS: Final = ("retries", "scheduled", "dead", "jobs", "blocked")
 
 
@@ -53,8 +68,16 @@ class RecordPages:
 
     def _found(self, query: Query) -> dict[str, Any]:
         search, within = words_of_search(query.search)
+        said = query.word("columns").split(",")
+        columns = [one for one in _COLUMNS if one in said] or list(_USUAL)
         found: EventPage = self._runtime.open_history().reading.find(search, after=query.after, limit=query.rows)
-        return {"found": found, "within": within}
+        return {
+            "found": found,
+            "within": within,
+            "columns": columns,
+            "choices": [(name, title, name in columns, _toggled(columns, name)) for name, title in _COLUMNS.items()],
+            "kept": {"q": query.search, "columns": ",".join(columns) if tuple(columns) != _USUAL else ""},
+        }
 
     def audit(self, query: Query) -> Screen:
         """What people did in the console, the newest first."""
@@ -70,6 +93,12 @@ def words_of_search(said: str) -> tuple[Search, str]:
     day."""
     search = parse_search(said)
     return (parse_search(f"{said} {DAY_BACK}"), DAY_BACK) if is_wide(search) else (search, "")
+
+
+def _toggled(columns: Sequence[str], name: str) -> str:
+    """What an address says when a column is shown that was not, or the other way round; nothing for the usual ones."""
+    shown = tuple(one for one in _COLUMNS if (one in columns) != (one == name))
+    return "" if shown == _USUAL else ",".join(shown)
 
 
 def _place(one: AuditEntry) -> tuple[str, ...]:

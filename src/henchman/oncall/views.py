@@ -28,7 +28,7 @@ VIEWED: Final[Mapping[str, tuple[str, ...]]] = {
     "scheduled": ("q",),
     "dead": ("q",),
     "metrics": ("q", "by", "vs", "sort"),
-    "history": ("q",),
+    "history": ("q", "columns"),
     "audit": ("q",),
 }
 
