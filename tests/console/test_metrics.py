@@ -101,6 +101,25 @@ def test_beside_the_span_before(app: App) -> None:
     assert json.loads(browser.get("/api/v1/metrics").text)["before"] is None
 
 
+def test_classes_are_compared_line_by_line(app: App) -> None:
+    """Of two to five the mean times are drawn; a minute without a run that ended well is a gap."""
+    write(app, {"shop.a": ([1000.0] * 2, 0), "shop.b": ([500.0], 0), "mail": ([], 3)}, 10)
+    write(app, {"shop.a": ([2000.0], 0)}, 9)
+    write(app, {"shop.a": ([1000.0], 0), "other": ([1.0], 0)}, 3)
+    browser = Browser(app.console())
+    shown = browser.get("/metrics?q=SHOP.A,+shop.b,")
+    assert "2 jobs in 1 hour" in shown.words
+    assert "at most 2.0 s now shop.a 1.2 s shop.b 500 ms" in shown.words
+    first, second = re.findall(r'<path class="line l[12]" d="([^"]+)"><title>', shown.text)
+    assert re.fullmatch(r"M\d+ 38(\.0)?L\d+ 2(\.0)?M\d+ 38(\.0)?h6", first), first
+    assert re.fullmatch(r"M\d+ 56(\.0)?h6", second), second
+    for query in ("shop.a", "", "nothing,none", "mail,other"):
+        drawn = 'class="line l2"' in browser.get(f"/metrics?q={query}").text
+        assert drawn == (query == ""), "four classes, or less than two that ended well"
+    write(app, {f"more.{n}": ([5.0], 0) for n in range(3)}, 5)
+    assert 'class="line' not in browser.get("/metrics").text, "more than five"
+
+
 def test_very_many_classes_with_long_names(app: App) -> None:
     for part in range(4):
         write(

@@ -16,10 +16,13 @@ __all__ = [
     "DueBar",
     "DueChart",
     "HeatMap",
+    "Line",
+    "Lines",
     "Spark",
     "chart",
     "due_chart",
     "heat_map",
+    "lines",
     "rate",
     "spark",
     "summed",
@@ -78,6 +81,60 @@ def rate(found: Metrics, now: float, minutes: int = 5) -> tuple[float, float]:
     points = [one.points[at] for one in found.classes for at in places]
     failed = sum(one.failed for one in points)
     return (sum(one.processed for one in points) - failed) / (60 * minutes), failed / (60 * minutes)
+
+
+class Line(NamedTuple):
+    """How long the runs of a class took: the path of its line, with a gap where none ended well, and the mean of all
+    (seconds)."""
+
+    name: str
+    path: str
+    mean: float
+
+
+class Lines(NamedTuple):
+    """A picture ``width`` units wide that compares classes; ``most``: the longest mean of a bar's time, in seconds."""
+
+    lines: Sequence[Line]
+    width: int
+    most: float
+    deploys: Sequence[tuple[float, Deploy]]
+
+
+def lines(found: Metrics, classes: Sequence[ClassMetrics], height: int = 72) -> Lines | None:
+    """Mean times of ``classes`` over the buckets of ``found``, as ``chart`` groups them; None: nothing ended well."""
+    each = math.ceil(len(found.buckets) / _MOST)
+    starts = range(0, len(found.buckets), each)
+    means = {one.name: [_mean(one, at, each) for at in starts] for one in classes if one.mean_ms is not None}
+    known = [mean for some in means.values() for mean in some if mean is not None]
+    if not known:
+        return None
+    most, totals = max(*known, 0.001), {one.name: (one.mean_ms or 0.0) / 1000 for one in classes}
+    drawn = [Line(name, _path(some, height / most, height), totals[name]) for name, some in means.items()]
+    span = found.step * each
+    deploys = [(round((one.at - found.buckets[0]) / span * _STEP, 1), one) for one in found.deploys]
+    return Lines(drawn, _STEP * len(starts), most, deploys)
+
+
+def _mean(one: ClassMetrics, first: int, many: int) -> float | None:
+    """Seconds that runs which did not fail took in some buckets."""
+    some = one.points[first : first + many]
+    good = sum(point.processed - point.failed for point in some)
+    return sum(point.ms for point in some) / good / 1000 if good else None
+
+
+def _path(means: Sequence[float | None], scale: float, height: int) -> str:
+    """From one known value to the next; one that stands alone is a stroke."""
+    parts, before = list[str](), False
+    for place, mean in enumerate(means):
+        if mean is None:
+            before = False
+            continue
+        x, y = _STEP * place + _STEP // 2, round(height - mean * scale + 2, 1)
+        alone = not before and (place + 1 == len(means) or means[place + 1] is None)
+        parts.append(f"M{x - 3} {y}h6" if alone else f"{'L' if before else 'M'}{x} {y}")
+        before = True
+    return "".join(parts)
 
 
 class HeatCell(NamedTuple):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
-from henchman.console.chart import Spark, chart, heat_map, spark, summed
+from henchman.console.chart import Spark, chart, heat_map, lines, spark, summed
 from henchman.console.narrowing import in_order
 from henchman.console.pages import Query, Screen, View
 from henchman.inspector.metrics import ClassMetrics, Metrics, Point, beside, percentile
@@ -19,6 +19,7 @@ from henchman.store.metrics import LIMITS, metric_name
 __all__ = ["MetricsPages"]
 
 _ROWS: Final = 25
+_COMPARED: Final = 5  # classes whose times are drawn beside each other
 _DETAILED: Final = 16  # classes of which percentiles are read: those with the most time
 _RANGES: Final = {"": "1 hour", "8": "8 hours", "24": "1 day", "72": "3 days"}
 _EARLIER: Final = {"": "the hour", "8": "the 8 hours", "24": "the day"}  # before; beyond these nothing is kept
@@ -126,13 +127,16 @@ class MetricsPages:
         """Every class, those with the most time first."""
         found, before, said = self._read(query)
         sort, by_time = query.sort(_COLUMNS), found.classes
-        wanted = [one for one in in_order(by_time, _COLUMNS, sort) if query.search.lower() in one.name.lower()]
+        parts = [part.strip().lower() for part in query.search.split(",") if part.strip()] or [""]
+        fits = (one for one in by_time if any(part in one.name.lower() for part in parts))
+        wanted = in_order(fits, _COLUMNS, sort)
         shown = wanted[query.page * _ROWS - _ROWS : query.page * _ROWS]
         facts = {
             "rows": None,
             "classes": [_row(one, before) for one in shown],
             "total": len(wanted),
             "chart": chart(found, wanted),
+            "beside": lines(found, wanted) if 1 < len(wanted) <= _COMPARED else None,
             "slices": _slices(found, [_sum_of(points) for points in zip(*(one.points for one in wanted), strict=True)]),
             "minutes_ago": MINUTES_AGO,
             "below": _below,
