@@ -16,9 +16,9 @@ __all__ = [
     "DueBar",
     "DueChart",
     "HeatMap",
-    "Line",
-    "Lines",
     "Spark",
+    "TimeLine",
+    "TimeLines",
     "chart",
     "due_chart",
     "heat_map",
@@ -83,7 +83,7 @@ def rate(found: Metrics, now: float, minutes: int = 5) -> tuple[float, float]:
     return (sum(one.processed for one in points) - failed) / (60 * minutes), failed / (60 * minutes)
 
 
-class Line(NamedTuple):
+class TimeLine(NamedTuple):
     """How long the runs of a class took: the path of its line, with a gap where none ended well, and the mean of all
     (seconds)."""
 
@@ -92,16 +92,16 @@ class Line(NamedTuple):
     mean: float
 
 
-class Lines(NamedTuple):
+class TimeLines(NamedTuple):
     """A picture ``width`` units wide that compares classes; ``most``: the longest mean of a bar's time, in seconds."""
 
-    lines: Sequence[Line]
+    lines: Sequence[TimeLine]
     width: int
     most: float
     deploys: Sequence[tuple[float, Deploy]]
 
 
-def lines(found: Metrics, classes: Sequence[ClassMetrics], height: int = 72) -> Lines | None:
+def lines(found: Metrics, classes: Sequence[ClassMetrics], height: int = 72) -> TimeLines | None:
     """Mean times of ``classes`` over the buckets of ``found``, as ``chart`` groups them; None: nothing ended well."""
     each = math.ceil(len(found.buckets) / _MOST)
     starts = range(0, len(found.buckets), each)
@@ -110,10 +110,10 @@ def lines(found: Metrics, classes: Sequence[ClassMetrics], height: int = 72) -> 
     if not known:
         return None
     most, totals = max(*known, 0.001), {one.name: (one.mean_ms or 0.0) / 1000 for one in classes}
-    drawn = [Line(name, _path(some, height / most, height), totals[name]) for name, some in means.items()]
+    drawn = [TimeLine(name, _path(some, height / most, height), totals[name]) for name, some in means.items()]
     span = found.step * each
     deploys = [(round((one.at - found.buckets[0]) / span * _STEP, 1), one) for one in found.deploys]
-    return Lines(drawn, _STEP * len(starts), most, deploys)
+    return TimeLines(drawn, _STEP * len(starts), most, deploys)
 
 
 def _mean(one: ClassMetrics, first: int, many: int) -> float | None:
