@@ -12,7 +12,7 @@ from browser.conftest import Opens
 from henchman.console.render import tilde
 from henchman.wire.times import day
 from support.browsing import DEAD, RETRY
-from support.chromium import PHONE, Tab
+from support.chromium import PHONE, WIDE, Tab, serving
 from support.showcase import ACCOUNT, LONG_HOST, WILD, Showcase
 
 pytestmark = pytest.mark.browser("it looks through Chromium")
@@ -29,6 +29,7 @@ PAGES = (
     "/queues",
     "/queues/mail/do/pause",
     "/queues/mail?p=2",
+    "/queues?sort=-size",
     "/queues/odd~2F~C3~BC~3F~23~3Cb~3E",
     "/queues/mail/do/clear",
     "/batches",
@@ -42,6 +43,7 @@ PAGES = (
     "/ordered/products/sku-1",
     f"/ordered/products/{_WILD}",
     f"/ordered/products/{_WILD}/do/delete",
+    f"/ordered/products/{_WILD}/do/drop",
     "/retries",
     "/scheduled",
     "/dead",
@@ -60,6 +62,7 @@ PAGES = (
     f"/keys/account/{_ACCOUNT}/do/unlock-by-force",
     f"/dead/{DEAD}/do/delete",
     "/history",
+    "/history?columns=enqueued,state,ran,process,tags,result",
     "/search",
     "/search?q=shop",
     "/search?q=nothing+like+this",
@@ -74,10 +77,12 @@ PAGES = (
     "/crons",
     "/crons/shop.nightly",
     "/errors",
+    "/errors?sort=times",
     "/errors/{error}",
     "/metrics",
     "/metrics?by=24",
     "/metrics?vs=before",
+    "/metrics?q=shop.create,mail,shop.charge&sort=mean",
     "/metrics/shop.create?vs=before",
     "/metrics/shop.create",
     "/system",
@@ -138,3 +143,17 @@ def test_the_list_of_pages_has_every_page_of_the_navigation(opens: Opens, site: 
     tab.open("/")
     links = tab.page.locator("nav.side a").evaluate_all("all => all.map((one) => one.getAttribute('href'))")
     assert set(links) <= {re.sub(r"\?.*", "", one) for one in PAGES}
+
+
+def test_several_consoles_are_chosen_from_a_list(shown: Showcase, opens: Opens) -> None:
+    with serving(
+        shown.app.console(label="shop", tone="production", beside={"staging": shown.app.console(tone="staging")})
+    ) as several:
+        for size in (WIDE, PHONE):
+            tab = opens(several, viewport=size)
+            tab.open("/@main/queues")
+            tab.page.locator(".shelf summary").click()
+            tab.page.locator(".shelf a", has_text="staging").click()
+            tab.page.wait_for_url("**/@staging/queues")
+            assert tab.page.locator(".shelf summary.staging").is_visible()
+            assert tab.violations() == []
