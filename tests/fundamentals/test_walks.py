@@ -128,6 +128,8 @@ def reader(tmp_path: Path) -> Iterator[Reader]:
     made = Reader(tmp_path)
     yield made
     made.stop()
+    made.bash("henchman server stop")  # one that a page has started stays up until then
+    assert made.bash("henchman server status").returncode == 3, "none stays behind"
 
 
 def text_of(name: str) -> str:
