@@ -69,7 +69,7 @@ def test_an_isolated_job_runs_the_new_code_and_one_that_runs_ends_with_the_old(
         source.write_text(LIVE.format(version="newer"))  # of another size: Python looks at seconds and size alone
         until(lambda: "live.py has changed" in work.log, "the change is seen")
         until(lambda: told() == "newer", "the new code runs")
-        assert [one.pid for one in app.processes if not one.quiet] != [before]
+        until(lambda: [one.pid for one in app.processes if not one.quiet] != [before], "the records tell of it")
         assert holds_on(int(begun.read_text())), "the old run goes on meanwhile"
         (folder / "open").touch()
         version, pid = app.result(held, timeout=60)

@@ -281,7 +281,7 @@ class Queue(Inspector):
 
         ArgumentError for a name that is not UTF-8, or a reason of more than 200 characters."""
         if any("\ud800" <= char <= "\udfff" for char in self.name):
-            raise ArgumentError(f"{self.name!a} is no name of a queue: no worker serves it, so it need not be paused")
+            raise ArgumentError(f"{self.name!a} is no name of a queue: no worker can serve it: it need not be paused")
         yield from pause_queue(self._keys, self.name, reason, by, lasts)
 
     @now
