@@ -173,4 +173,4 @@ def test_an_idle_process_costs_nothing_and_is_kept_ready(
         app.enqueue("plain", "two")
         until(lambda: any(line[0] == "two" for line in work.trace()), "it ran")
         assert work.stop() == 0
-    assert not redis.exists("queue:default", "retry", "dead")
+    assert [job for key in ("queue:default", "retry", "dead") for job in jobs_in(redis, key)] == [], work.log
