@@ -168,6 +168,7 @@ def test_an_idle_process_costs_nothing_and_is_kept_ready(
         app.enqueue("plain", "one")
         until(lambda: any(line[0] == "one" for line in work.trace()), "it ran")
         assert work.trace()[-1][1] == str(pid)
+        until(lambda: not in_flight(redis), "it has ended: nothing of it is in its process any more")
         os.kill(pid, signal.SIGKILL)
         until(lambda: _processes(work) not in ([], [pid]), "another is ready in place of one that died")
         app.enqueue("plain", "two")
