@@ -38,6 +38,12 @@ def served(shop: App, tmp_path: Path, *more: str) -> Iterator[tuple[subprocess.P
         child.communicate()
 
 
+def ended(folder: Path, *words: str, env: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    """The command, where it ends by itself."""
+    command = [*WEB, *words]
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder, env=env, timeout=60, check=False)
+
+
 def read(port: int, path: str) -> bytes:
     line = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     line.request("GET", path)
@@ -84,21 +90,20 @@ def test_the_console_of_another_server_stands_beside_it(
     ],
 )
 def test_a_second_console_that_makes_no_sense(redis_url: str, tmp_path: Path, also: str, status: int, why: str) -> None:
-    command = [*WEB, "--redis", redis_url, "--port", "0", "--also", also]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    done = ended(tmp_path, "--redis", redis_url, "--port", "0", "--also", also)
     assert (done.returncode, why in " ".join(done.stderr.split())) == (status, True), done.stderr
 
 
 def test_others_are_let_in_only_with_a_password(shop: App, tmp_path: Path) -> None:
-    command = [*WEB, "--redis", str(shop.config.redis_url), "--host", "0.0.0.0", "--port", "0"]  # noqa: S104
+    address = ("--redis", str(shop.config.redis_url), "--host", "0.0.0.0", "--port", "0")  # noqa: S104
     env = {name: value for name, value in os.environ.items() if not name.startswith("HENCHMAN_")}
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=60, check=False)
+    done = ended(tmp_path, *address, env=env)
     assert done.returncode == 1
     assert "set console_password (HENCHMAN_CONSOLE_PASSWORD) first" in done.stderr
 
 
 @pytest.mark.parametrize("port", ["-1", "70000", "x"])
 def test_a_port_that_is_none_is_wrong_usage(tmp_path: Path, port: str) -> None:
-    done = subprocess.run([*WEB, "--port", port], capture_output=True, text=True, cwd=tmp_path, timeout=60, check=False)
+    done = ended(tmp_path, "--port", port)
     assert done.returncode == 2
     assert "--port" in done.stderr

@@ -281,21 +281,16 @@ def move(session: Session, name: str, other: str, id: tuple[str, ...], everythin
 @click.option("--text", help="The payload with this text, where several have this score.")
 def drop(session: Session, name: str, id: str, score: float, of: PileName | None, text: str | None) -> None:
     """Delete the one payload of ID that has SCORE, for good; the others stay as they are."""
-    queue = _known(session, name)
-    piles = queue.find(id)._asdict()
-    some: list[OrderedPayload] = [one for one in piles[of or "payloads"] if one.score == score]
+    queue, pile = _known(session, name), of or "payloads"
+    some: list[OrderedPayload] = [one for one in getattr(queue.find(id), pile) if one.score == score]
     found = some if text is None else [one for one in some if one.text == text]
     if len({one.text for one in found}) > 1:
         texts = "".join(f"\n  {visible(shorten(one.text, _SHOWN_TEXT))}" for one in found)
         raise click.UsageError(f"{count(len(found), 'payload', does='have')} this score; say which with --text:{texts}")
     if not found:
         raise HenchmanError(f"{id} has no such payload of score {score:.17g}: see henchman ordered {name} {id}")
-    tell(
-        _KIND,
-        f"without the payload {shorten(found[0].text, 100)}",
-        queue.drop_payload(id, found[0], of=of or "payloads"),
-        named=True,
-    )
+    acted = queue.drop_payload(id, found[0], of=pile)
+    tell(_KIND, f"without the payload {shorten(found[0].text, 100)}", acted, named=True)
 
 
 # ---- views

@@ -58,8 +58,8 @@ class Chart(NamedTuple):
 
 def chart(found: Metrics, classes: Sequence[ClassMetrics], height: int = 72) -> Chart:
     """What ``classes`` did in the buckets of ``found``: several buckets are one bar where there are very many."""
-    each = math.ceil(len(found.buckets) / _MOST)
-    starts = range(0, len(found.buckets), each)
+    starts = _starts(found)
+    each = starts.step
     sums = [sum(one.points[at].processed for one in classes) for at in range(len(found.buckets))]
     bad = [sum(one.points[at].failed for one in classes) for at in range(len(found.buckets))]
     failed = [sum(bad[at : at + each]) for at in starts]
@@ -72,6 +72,11 @@ def chart(found: Metrics, classes: Sequence[ClassMetrics], height: int = 72) -> 
     width, span = _STEP * len(bars), found.step * each
     deploys = [(round((one.at - found.buckets[0]) / span * _STEP, 1), one) for one in found.deploys]
     return Chart(bars, width, span, deploys, sum(done), sum(failed))
+
+
+def _starts(found: Metrics) -> range:
+    """The first bucket of each bar; its step: how many buckets are one bar."""
+    return range(0, len(found.buckets), math.ceil(len(found.buckets) / _MOST))
 
 
 def rate(found: Metrics, now: float, minutes: int = 5) -> tuple[float, float]:
@@ -93,27 +98,23 @@ class TimeLine(NamedTuple):
 
 
 class TimeLines(NamedTuple):
-    """A picture ``width`` units wide that compares classes; ``most``: the longest mean of a bar's time, in seconds."""
+    """What compares classes, on the ground of a ``Chart``; ``most``: the longest mean of a bar's time, in seconds."""
 
     lines: Sequence[TimeLine]
-    width: int
     most: float
-    deploys: Sequence[tuple[float, Deploy]]
 
 
 def lines(found: Metrics, classes: Sequence[ClassMetrics], height: int = 72) -> TimeLines | None:
     """Mean times of ``classes`` over the buckets of ``found``, as ``chart`` groups them; None: nothing ended well."""
-    each = math.ceil(len(found.buckets) / _MOST)
-    starts = range(0, len(found.buckets), each)
-    means = {one.name: [_mean(one, at, each) for at in starts] for one in classes if one.mean_ms is not None}
-    known = [mean for some in means.values() for mean in some if mean is not None]
+    starts = _starts(found)
+    ended = [(one.name, one.mean_ms / 1000, one) for one in classes if one.mean_ms is not None]
+    means = [[_mean(one, at, starts.step) for at in starts] for _, _, one in ended]
+    known = [mean for some in means for mean in some if mean is not None]
     if not known:
         return None
-    most, totals = max(*known, 0.001), {one.name: (one.mean_ms or 0.0) / 1000 for one in classes}
-    drawn = [TimeLine(name, _path(some, height / most, height), totals[name]) for name, some in means.items()]
-    span = found.step * each
-    deploys = [(round((one.at - found.buckets[0]) / span * _STEP, 1), one) for one in found.deploys]
-    return TimeLines(drawn, _STEP * len(starts), most, deploys)
+    most = max(*known, 0.001)
+    drawn = zip(ended, (_path(some, height / most, height) for some in means), strict=True)
+    return TimeLines([TimeLine(name, path, mean) for (name, mean, _), path in drawn], most)
 
 
 def _mean(one: ClassMetrics, first: int, many: int) -> float | None:

@@ -31,6 +31,7 @@ __all__ = [
     "Visitor",
     "address_of",
     "forged",
+    "hardened",
     "is_local",
     "with_session",
 ]
@@ -280,6 +281,13 @@ class Access:
         now = int(time.time()) // _HOUR
         every = [self._signed("form", f"{session}\n{now - back}") for back in range(12)]
         return any(hmac.compare_digest(token.encode(), one.encode()) for one in every)
+
+
+def hardened(answer: Response) -> Response:
+    """The answer with what every one of ours forbids to browsers, unless it says so itself."""
+    for name, value in HEADERS.items():
+        answer.headers.setdefault(name, value)
+    return answer
 
 
 def with_session(answer: Response, request: Request, prefix: str, session: str) -> Response:

@@ -126,9 +126,9 @@ class MetricsPages:
     def classes(self, query: Query) -> Screen:
         """Every class, those with the most time first."""
         found, before, said = self._read(query)
-        sort, by_time = query.sort(_COLUMNS), found.classes
+        sort = query.sort(_COLUMNS)
         parts = [part.strip().lower() for part in query.search.split(",") if part.strip()] or [""]
-        fits = (one for one in by_time if any(part in one.name.lower() for part in parts))
+        fits = (one for one in found.classes if any(part in one.name.lower() for part in parts))
         wanted = in_order(fits, _COLUMNS, sort)
         shown = wanted[query.page * _ROWS - _ROWS : query.page * _ROWS]
         facts = {

@@ -75,13 +75,8 @@ def in_order(rows: Iterable[T], columns: Mapping[str, Callable[[T], Any]], said:
     value = columns.get(said.removeprefix("-"))
     if value is None:
         return list(rows)
-    known, unknown = list[tuple[Any, T]](), list[T]()
-    for row in rows:
-        found = value(row)
-        if found is None:
-            unknown.append(row)
-        else:
-            known.append((found, row))
+    every = [(value(row), row) for row in rows]
+    known = [one for one in every if one[0] is not None]
     is_text = bool(known) and isinstance(known[0][0], str)
     known.sort(key=lambda one: one[0], reverse=is_text == said.startswith("-"))
-    return [row for _, row in known] + unknown
+    return [row for _, row in known] + [row for found, row in every if found is None]

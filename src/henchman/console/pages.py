@@ -168,13 +168,9 @@ class Query:
         """What narrows the list of a page, as far as a saved view of it may keep that."""
         return {name: self.word(name) for name in VIEWED.get(page, ()) if self.word(name)}
 
-    def sorted(self, column: str) -> dict[str, str]:
-        """What narrows this list, sorted by another column from its first page on."""
-        return {name: value for name, value in self.filters.items() if name not in ("sort", "after")} | {"sort": column}
-
-    def choosing(self, columns: str) -> dict[str, str]:
-        """What narrows this list, with other columns of it, at the same place."""
-        return self.filters | {"columns": columns}
+    def having(self, **changed: str) -> dict[str, str]:
+        """What narrows this list, with some of it changed; "" takes it away."""
+        return self.filters | changed
 
     @property
     def filters(self) -> dict[str, str]:

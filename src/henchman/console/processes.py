@@ -94,6 +94,6 @@ class ProcessPages:
         except HistoryError:
             return None
         runs = [SlotRun(one.jid, one.class_, one.status, one.started_at or now, one.ended_at) for one in ended]
-        longest = sorted((one for one in work if one.run_at is not None), key=lambda one: one.run_at or now)[:_BARS]
-        runs += [SlotRun(one.entry.jid, one.entry.name, "working", one.run_at or now, None) for one in longest]
+        longest = ((one.entry, one.run_at) for one in work[:_BARS])
+        runs += [SlotRun(one.jid, one.name, "working", began, None) for one, began in longest if began is not None]
         return slots(runs, now - _BACK, now)

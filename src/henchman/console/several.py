@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from henchman.console.guard import HEADERS
+from henchman.console.guard import hardened
 from henchman.console.render import SHELF, below
 from henchman.console.site import Console
 from henchman.errors import ConfigError
@@ -40,21 +40,19 @@ class Consoles:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request, or the lifespan of the server."""
-        prefix, path = below(scope) if scope["type"] == "http" else ("", "")
-        name, _, rest = path.removeprefix("/").partition("/")
-        one = self._named.get(name.removeprefix("@")) if name.startswith("@") else None
         if scope["type"] != "http":
-            await next(iter(self._named.values()))(scope, receive, send)
-        elif one is not None:
-            root = f"{prefix}/{name}"
-            places = {other: f"{prefix}/@{other}/" for other in self._named}
-            inner = {**scope, "root_path": root, "path": f"{root}/{rest}", SHELF: (name[1:], places)}
-            await one(inner, receive, send)
-        else:
+            await self._named[_MAIN](scope, receive, send)
+            return
+        prefix, path = below(scope)
+        at, _, rest = path.removeprefix("/").partition("/")
+        name = at.removeprefix("@")
+        if at == name or name not in self._named:
             answer = await self._elsewhere(Request(scope), prefix, path)
-            for header, value in HEADERS.items():
-                answer.headers[header] = value
-            await answer(scope, receive, send)
+            await hardened(answer)(scope, receive, send)
+            return
+        root, places = f"{prefix}/{at}", {other: f"{prefix}/@{other}/" for other in self._named}
+        inner = {**scope, "root_path": root, "path": f"{root}/{rest}", SHELF: (name, places)}
+        await self._named[name](inner, receive, send)
 
     async def _elsewhere(self, request: Request, prefix: str, path: str) -> Response:
         """The health of all; what is read otherwise is read in the first."""
@@ -65,7 +63,7 @@ class Consoles:
         if path.startswith("/@") or request.method not in ("GET", "HEAD"):
             return PlainTextResponse(f"no such console: there are {', '.join(f'/@{one}/' for one in self._named)}", 404)
         query = request.scope["query_string"].decode("latin-1")
-        place = quote(f"{prefix}/@{next(iter(self._named))}{path}", safe="/@~") + (f"?{query}" if query else "")
+        place = quote(f"{prefix}/@{_MAIN}{path}", safe="/@~") + (f"?{query}" if query else "")
         return RedirectResponse(place, 303)
 
     def serve(self, listening: socket.socket, root_path: str = "") -> None:

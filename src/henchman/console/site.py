@@ -35,7 +35,7 @@ from henchman.console.bulk import BulkActs
 from henchman.console.days import DayPages
 from henchman.console.errors import ErrorPages
 from henchman.console.files import FilePages, answer_of
-from henchman.console.guard import HEADERS, Access, Denied, Visitor, address_of, forged, with_session
+from henchman.console.guard import Access, Denied, Visitor, address_of, forged, hardened, with_session
 from henchman.console.jobs import JobPages
 from henchman.console.limits import LimitPages
 from henchman.console.metrics import MetricsPages
@@ -121,9 +121,7 @@ class Console:
                 answer = await self._answer(request)
             except ClientDisconnect:
                 return
-            for name, value in HEADERS.items():
-                answer.headers.setdefault(name, value)
-            answer.headers.setdefault("Cache-Control", "private, no-store")
+            hardened(answer).headers.setdefault("Cache-Control", "private, no-store")
             if answer.status_code == 429:
                 answer.headers["Retry-After"] = "60"
             await answer(scope, receive, send)
@@ -220,14 +218,13 @@ class Console:
     ) -> Response:
         parts = parts or []
         facts = {
-            **self._frame(request, links, visitor),
+            **self._frame(request, links, visitor, parts),
             **page.facts,
             "query": query,
             "here": parts[0] if parts else "",
             "took": None if began is None else time.perf_counter() - began,
             "pager": None,
             "saved": self._views_of(parts),
-            "shelf": shelf_of(request.scope, parts[0] if len(parts) == 1 and (parts[0], 0) in self._views else ""),
         }
         rows, total = page.facts.get("rows"), page.facts.get("total")
         if isinstance(rows, EntryRows):
@@ -244,7 +241,7 @@ class Console:
             [one for one in self._saved.get() if [one.page] == parts] if len(parts) == 1 and parts[0] in VIEWED else []
         )
 
-    def _frame(self, request: Request, links: Links, visitor: Visitor) -> dict[str, Any]:
+    def _frame(self, request: Request, links: Links, visitor: Visitor, parts: Sequence[str] = ()) -> dict[str, Any]:
         """What every page shows around itself."""
         theme = request.cookies.get("henchman_theme", "")
         return {
@@ -263,7 +260,7 @@ class Console:
             "server": visible(mask_url(self._runtime.config.redis_url or "embedded server")),
             "said": self._said(request),
             "build": BUILD,
-            "shelf": shelf_of(request.scope),
+            "shelf": shelf_of(request.scope, parts[0] if len(parts) == 1 and (parts[0], 0) in self._views else ""),
         }
 
     def _said(self, request: Request) -> str:

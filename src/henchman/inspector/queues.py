@@ -253,9 +253,7 @@ class Queue(Inspector):
         total = yield from self._clear()
         for line in (yield from self._lines()):
             total += yield from line._clear()
-        if self.name in (yield fair.names(self._keys)):
-            while (yield fair.take_in(self._keys, self.name)) and not (yield from self._look()).size:
-                pass  # what is known of its turns follows
+        yield from fair.tidy(self._keys, self.name)
         return total
 
     def _clear(self) -> Procedure[int]:
@@ -317,10 +315,9 @@ class Queue(Inspector):
 
     def _lines(self) -> Procedure[list[Queue]]:
         """The lines of a fair queue; none of any other."""
-        known = (
-            (yield from fair.line_names(self._keys, self.name)) if self.name in (yield fair.names(self._keys)) else []
-        )
-        return [Queue(self._runtime, one) for one in known]
+        if self.name not in (yield fair.names(self._keys)):
+            return []
+        return [Queue(self._runtime, one) for one in (yield from fair.line_names(self._keys, self.name))]
 
     def _own_page(self, first: int, most: int) -> Procedure[list[Entry]]:
         """A page of the list of this name."""

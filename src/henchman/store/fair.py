@@ -77,9 +77,10 @@ def take_in(keys: Keys, queue: str) -> Call[int]:
 
 def tidy(keys: Keys, queue: str) -> Procedure[None]:
     """After jobs left a fair queue or its lines otherwise than by a fetch: one that waits stands in its list, so that
-    whoever waits for it is woken. Nothing for any other queue."""
+    whoever waits for it is woken; where none waits, what is known of its turns goes. Nothing for any other queue."""
     if queue in (yield names(keys)):
-        yield take_in(keys, queue)
+        while (yield take_in(keys, queue)) and not getattr((yield from queues.look(keys, [queue]))[0], "size", 1):
+            pass
 
 
 def declare(keys: Keys, queue: str, places: Mapping[str, int]) -> Call[None]:

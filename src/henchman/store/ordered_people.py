@@ -65,8 +65,7 @@ def _acted_again(reply: Any) -> ActResult:
 def drop(keys: Keys, queue: str, id: bytes, pile: str, score: float, payload: bytes) -> Call[int]:
     """Remove one payload: 1 done, 0 it is not there, ``IN_FLIGHT``. ``pile``: p what waits, n what arrived meanwhile, m
     the morgue. Never sent again: an equal one that came in meanwhile would be removed too."""
-    args: list[Arg] = [queue, id, pile, f"{score:.17g}", payload]
-    return script(_DROP, [keys.queues], args, int, again=False)
+    return script(_DROP, [keys.queues], [queue, id, pile, f"{score:.17g}", payload], int, again=False)
 
 
 def set_limit(keys: Keys, queue: str, limit: int | None) -> Call[Any]:

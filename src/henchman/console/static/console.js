@@ -10,7 +10,7 @@ const kept = {
 // ---- times
 
 const ZONES = ["relative", "local", "utc"];
-// an address that somebody sent says in which zone: that holds for its page
+// `tz` in an address that somebody sent holds for that page alone; the zone that was chosen here, for all others
 let zone = [new URLSearchParams(location.search).get("tz"), kept.get("zone")].find((one) => ZONES.includes(one)) ?? "relative";
 
 function span(seconds) {

@@ -17,9 +17,8 @@
 local act, failed_only = ARGV[2], ARGV[3] == '1'
 local now, morgue, reasons = server_now(), base .. 'morgue', base .. 'merr'
 local start, moved = math.max(now, tonumber(ARGV[4])), 0
-local settings = redis.call('HMGET', meta, 'separator', 'collapse', 'track')
-local separator, collapse = settings[1], settings[2]
-track = settings[3] and tracking()
+local collapse, tracked = unpack(redis.call('HMGET', meta, 'collapse', 'track'))
+track = tracked and tracking()
 
 local STAGED = '{"ending":"staged","reason":"made due by hand"}'
 local KILLED = '{"ending":"dead","reason":"killed by hand"}'

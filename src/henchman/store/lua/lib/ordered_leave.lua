@@ -1,4 +1,5 @@
 -- An id leaves its ordered queue by hand.
+local separator = redis.call('HGET', meta, 'separator')
 local function reset_failures(id)
   redis.call('HDEL', crash, id)
   redis.call('HDEL', errors, id)
@@ -11,7 +12,7 @@ local function leave_the_queue(id)
   redis.call('HDEL', sole, id)
   redis.call('UNLINK', base .. 'p:' .. id)
   redis.call('ZREM', due, id)
-  local group = group_of(id, redis.call('HGET', meta, 'separator'))
+  local group = group_of(id, separator)
   if group then
     redis.call('ZREM', base .. 'k:' .. group, id)
   end
