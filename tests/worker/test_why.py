@@ -129,9 +129,10 @@ class Scene:
     def process(self, beat: float, *, quiet: bool = False, queues: str = "mail") -> None:
         """The record of a process that is not there, and its in-flight list."""
         info = {"hostname": "h", "pid": 7, "queues": [queues], "concurrency": 1, "version": "henchman 0.1.0"}
-        self.redis.sadd("processes", DEAD_PROCESS)
         facts = {"info": json.dumps(info), "beat": time.time() - beat, "busy": 0, "concurrency": 1}
+        # The record first: a name without one is taken off the list by whoever looks just then.
         self.redis.hset(DEAD_PROCESS, mapping=facts | {"quiet": "true" if quiet else "false"})
+        self.redis.sadd("processes", DEAD_PROCESS)
 
     def in_flight(self, stored: bytes, lease_ms: int = 0) -> None:
         """A job that the process has fetched; without a lease it is dead."""
