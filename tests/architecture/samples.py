@@ -174,6 +174,11 @@ def _batch_retry(keys: Keys) -> Call[Any]:
     return batches.retry(keys, "b", [batches.Retried(name, name, b"1", b"2") for name in "abc"])
 
 
+def _batch_hold(keys: Keys) -> Call[Any]:
+    lists = [(keys.in_flight(ME, 1, name), keys.queue(name)) for name in "ab"]
+    return batches.hold(keys, ME, lists, [batches.PausedJob(pair, "b", "j", b"{}", b"{}") for pair in (1, 2)], 30_000)
+
+
 def _claim(keys: Keys) -> Call[Any]:
     lists = [(keys.in_flight(ME, 1, name), keys.queue(name)) for name in "abc"]
     jobs = [locks.Claimant(b"{}", f"j{pair}", "k", pair, "s", "wr") for pair in (1, 2, 3)]
@@ -188,6 +193,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "batches.close": [lambda keys: batches.close(keys, "b", "aborted")],
     "batches.release": [lambda keys: batches.release(keys, "b", 100)],
     "batches.retry": [_batch_retry],
+    "batches.pause": [lambda keys: batches.pause(keys, "b", queues.Pause(at=1.0))],
+    "batches.unpause": [lambda keys: batches.unpause(keys, "b")],
+    "batches.hold": [_batch_hold],
     "batches.results": [lambda keys: batches.results(keys, "b", 0, 1000)],
     "batches.started": [_started],
     "batches.note": [lambda keys: batches.note(keys, [_uniterate(keys, "a", "b"), b"[]"])],

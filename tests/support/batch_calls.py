@@ -10,6 +10,7 @@ from typing import Any
 from henchman.store import admission, batches, history, leases
 from henchman.store.call import Call
 from henchman.store.keys import Keys
+from henchman.store.queues import Pause
 from support.store import ME, Store
 
 __all__ = ["CALLS", "everything", "there_is_a_batch"]
@@ -40,6 +41,13 @@ def _effects(status: str) -> bytes:
     return json.dumps([*kept, ["track", "b", "run", status, "1", ME, "{}", ""]]).encode()
 
 
+def _hold(keys: Keys, *jids: str) -> Call[Any]:
+    lists = [(keys.in_flight(ME, 1, "work"), keys.queue("work"))]
+    stored = {jid: b'{"jid":"%b"}' % jid.encode() for jid in jids}
+    asked = [batches.PausedJob(1, "still", jid, text, text) for jid, text in stored.items()]
+    return batches.hold(keys, ME, lists, asked, 60_000)
+
+
 CALLS: dict[str, Callable[[Keys], Call[Any]]] = {
     "batch_make": lambda keys: batches.make(keys, "new", {**FACTS, "parent": "b"}, b"{}"),
     "batch_push": lambda keys: batches.push(keys, "b", "q", [_job("p1"), _job("p2", "+60")], lane=("me", 1)),
@@ -47,6 +55,8 @@ CALLS: dict[str, Callable[[Keys], Call[Any]]] = {
     "batch_close": lambda keys: batches.close(keys, "empty"),
     "batch_release": lambda keys: batches.release(keys, "b", 2),
     "batch_retry": lambda keys: batches.retry(keys, "b", [batches.Retried("dead", "q", b"old", b"new")]),
+    "batch_pause": lambda keys: batches.unpause(keys, "still"),
+    "batch_hold": lambda keys: _hold(keys, "wait"),
     "note": lambda keys: batches.note(keys, [_effects("scheduled")]),
     "started": lambda keys: batches.started(
         keys, [batches.Started(keys.in_flight(ME, 1, "work"), b'{"jid":"run"}', _effects("working"))]
@@ -55,9 +65,10 @@ CALLS: dict[str, Callable[[Keys], Call[Any]]] = {
 
 
 def there_is_a_batch(store: Store) -> None:
-    """``b``: one job in flight, two parked, one that died; ``empty``: nothing but its callback."""
+    """``b``: one job in flight, two parked, one that died; ``empty``: nothing but its callback; ``still``: paused, with
+    one job in flight and one that waits until it goes on."""
     store.run(history.turn_on(store.keys, "strict", 1_000_000))
-    for name in ("b", "empty"):
+    for name in ("b", "empty", "still"):
         store.run(batches.make(store.keys, name, FACTS, b"{}"))
     store.run(batches.push(store.keys, "b", "work", [_job("run")]))
     store.run(leases.join(store.keys, ME, [store.flight("work")], 60_000))
@@ -67,6 +78,10 @@ def there_is_a_batch(store: Store) -> None:
     store.run(batches.push(store.keys, "b", "elsewhere", [_job("dead")]))
     store.run(batches.note(store.keys, [_effects("error").replace(b'"run"', b'"dead"')]))
     store.ask("ZADD", store.keys.batch("b") + ":dead", 1, b"old")
+    store.run(batches.push(store.keys, "still", "work", [_job("wait"), _job("held")]))
+    store.fetch("work", count=2)
+    store.run(batches.pause(store.keys, "still", Pause(at=1.0)))
+    store.run(_hold(store.keys, "held"))
 
 
 def everything(store: Store) -> dict[str, Any]:

@@ -26,6 +26,7 @@ from henchman.errors import ArgumentError, BatchError, HenchmanError, UnknownBat
 from henchman.kernel.text import as_shown
 from henchman.store import batches
 from henchman.store.call import Procedure, aiterate, arun, iterate, run
+from henchman.store.queues import Pause, read_pause
 
 __all__ = ["FINAL", "LIVE", "Batch", "BatchStatus", "ProducerLeases", "Reason", "find_batch", "new_batch", "status_of"]
 
@@ -91,6 +92,27 @@ class Batch:
     async def aclose(self) -> None:
         """``close``, awaited."""
         await self._arun(self._close(""))
+
+    def pause(self, reason: str = "", *, by: str = "") -> None:
+        """Nothing of it starts any more, on any worker, until ``unpause``; what runs goes on to its end.
+
+        A job whose turn comes meanwhile is taken out of its queue and waits (``blocked``): jobs of others behind it go
+        on. Batches that are part of it are paused too. ``reason`` (up to 200 characters) and ``by`` are shown to
+        whoever asks. ArgumentError for a longer one; BatchError when it is complete.
+        """
+        self._run(procedures.pause(self._runtime, self.id, reason, by))
+
+    async def apause(self, reason: str = "", *, by: str = "") -> None:
+        """``pause``, awaited."""
+        await self._arun(procedures.pause(self._runtime, self.id, reason, by))
+
+    def unpause(self) -> None:
+        """It goes on: the jobs that wait go to the ends of their queues. Nothing happens when it is not paused."""
+        self._run(procedures.unpause(self._runtime, self.id))
+
+    async def aunpause(self) -> None:
+        """``unpause``, awaited."""
+        await self._arun(procedures.unpause(self._runtime, self.id))
 
     def cancel(self) -> None:
         """Waiting jobs never start, running ones hear of it; ``on_complete`` is called when all are settled.
@@ -363,7 +385,7 @@ class BatchStatus(msgspec.Struct, frozen=True):
     ``rate``: jobs that ended a second, since the first did. ``eta``: seconds until all have, at that rate, of a batch
     that gets no more. ``children``: batches that are part of it, ``bad_children``: those of them that are complete and
     did not end well. ``reasons``: the most frequent first. ``called``: callbacks that were enqueued, by the generation
-    in which.
+    in which. ``paused``: since when, by whom and why no job of it starts; None: it is not paused.
     """
 
     id: str
@@ -387,6 +409,7 @@ class BatchStatus(msgspec.Struct, frozen=True):
     expires: float | None
     reasons: list[Reason]
     called: dict[str, list[int]]
+    paused: Pause | None = None
 
     @property
     def well(self) -> bool:
@@ -444,6 +467,7 @@ def status_of(batch: str, found: batches.Facts) -> BatchStatus:
         expires=_time(facts.get("expires")),
         reasons=sorted(reasons, key=lambda one: (-one.count, one.status, one.reason)),
         called=_called(facts),
+        paused=read_pause(facts["paused"].encode()) if "paused" in facts else None,
     )
 
 

@@ -23,6 +23,7 @@ __all__ = [
     "find_batches",
     "newest_batches",
     "one_batch",
+    "paused_batches",
     "workflow_steps",
 ]
 
@@ -50,6 +51,12 @@ def newest_batches(keys: Keys, first: int, most: int) -> Procedure[BatchList]:
     """The batches that the server knows, from place ``first`` on, the newest first: two calls."""
     ids, total = yield batches.newest_page(keys, first, most)
     return BatchList((yield from _rows(keys, ids)), total)
+
+
+def paused_batches(keys: Keys, most: int) -> Procedure[list[BatchRow]]:
+    """Some of the batches that are paused: two calls."""
+    ids: list[str] = yield batches.some_paused(keys, most)
+    return (yield from _rows(keys, ids))
 
 
 def find_batches(keys: Keys, text: str, show: Show, first: int, most: int) -> Procedure[BatchList]:

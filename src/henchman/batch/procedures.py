@@ -1,4 +1,4 @@
-"""Procedures of a batch: make, close, release, expire, cancel, retry."""
+"""Procedures of a batch: make, close, release, expire, pause, cancel, retry."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from henchman.batch.options import BatchOptions, callback_fields
 from henchman.client.runtime import Runtime
@@ -24,7 +25,19 @@ from henchman.work.effects import EndingFacts, batch_of, encoded, step_effects
 from henchman.work.locks import SaidNeed, lock_effects, said_needs
 from henchman.work.waits import await_effect, need_names, states_of_needs, waits_again
 
-__all__ = ["cancel", "cancel_pages", "close", "expire", "make", "may_retry", "release", "retry", "retry_pages"]
+__all__ = [
+    "cancel",
+    "cancel_pages",
+    "close",
+    "expire",
+    "make",
+    "may_retry",
+    "pause",
+    "release",
+    "retry",
+    "retry_pages",
+    "unpause",
+]
 
 PAGE = 500
 #: fields that a job loses when it is retried by hand: it begins anew
@@ -72,6 +85,31 @@ def expire(runtime: Runtime, batch: str) -> Procedure[None]:
     yield from close(runtime.keys, batch, "expired")
     for key in (runtime.keys.schedule, runtime.keys.retry):
         yield from _sweep(runtime, key, batch, "expired", "its batch had expired")
+
+
+def pause(runtime: Runtime, batch: str, reason: str, by: str) -> Procedure[None]:
+    """Let no job of a batch start any more, nor of those that are part of it, until they go on."""
+    said = queues.pause_of(reason, by)
+    at: float = yield ask_time(runtime.clock)
+    yield batches.pause(runtime.keys, batch, replace(said, at=at))
+    yield from _each_child(runtime.keys, batch, lambda child: pause(runtime, child, reason, by))
+
+
+def unpause(runtime: Runtime, batch: str) -> Procedure[None]:
+    """Let a batch go on, and those that are part of it."""
+    yield batches.unpause(runtime.keys, batch)
+    yield from _each_child(runtime.keys, batch, lambda child: unpause(runtime, child))
+
+
+def _each_child(keys: Keys, batch: str, act: Callable[[str], Procedure[None]]) -> Procedure[None]:
+    """``act`` on every batch that is part of this one, as far as there is something to do."""
+    found: batches.Facts = yield batches.facts(keys, batch)
+    cursor = -1 if found.facts.get("children", "0") != "0" else 0
+    while cursor:
+        cursor, members = yield batches.live(keys, batch, max(cursor, 0))
+        for name in [name for name, status in members.items() if status == "child"]:
+            with suppress(UnknownBatch, BatchError):  # it is gone, or complete by now
+                yield from act(name.removeprefix("batch:"))
 
 
 def cancel_pages(runtime: Runtime, batch: str, why: str) -> Pages[str]:

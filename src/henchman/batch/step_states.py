@@ -103,4 +103,6 @@ def _waits_for(row: Blocked, batch: str) -> list[str]:
 def _need(scope: str, name: str, batch: str) -> str:
     if scope == f"batch:{batch}":
         return name
+    if scope == batches.PAUSED:
+        return "its batch, which is paused"
     return f"{scope}/{name}" if scope else f"job {name}"

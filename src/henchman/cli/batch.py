@@ -1,4 +1,6 @@
-"""``henchman batch`` and ``henchman batches``: how batches stand, what failed in them and why; close, cancel, retry."""
+"""``henchman batch`` and ``henchman batches``: how batches stand, what failed in them and why; pause, close, cancel,
+retry.
+"""
 
 from __future__ import annotations
 
@@ -20,13 +22,14 @@ from henchman.batch.batch import BatchStatus, status_of
 from henchman.batch.step_states import MOST as MOST_STEPS
 from henchman.batch.step_states import StepState, step_states
 from henchman.cli.history import COLOURS, after_option, history_of, limit_option, show_page
-from henchman.cli.session import Session, ShowGroup, as_json, caller, command, confirmed, server_options, yes
+from henchman.cli.session import Session, ShowGroup, as_json, caller, command, confirmed, server_options, why, yes
 from henchman.cli.show import Table, ago, answer, cell, count, duration, facts, moment, say, table, watch
 from henchman.errors import HenchmanError, HistoryError, UnknownBatch
 from henchman.history import as_csv
 from henchman.history.records import FAILURES, STATUSES, batch_status
 from henchman.inspector.operations import Operation, operation
 from henchman.inspector.operator import carry_out
+from henchman.inspector.pauses import who_paused
 from henchman.kernel.spreadsheet import MARK
 from henchman.kernel.text import shorten, visible
 from henchman.oncall.batch_operations import CARRIERS, BatchAct, begin_on_batch, concerned
@@ -57,7 +60,7 @@ _id = click.argument("id", callback=_batch_id)
 @click.group("batch", cls=ShowGroup)
 @server_options
 def batch() -> None:
-    """Batches: how one stands, live; what failed in it and why; close, cancel, retry.
+    """Batches: how one stands, live; what failed in it and why; pause, close, cancel, retry.
 
     \b
     henchman batch ID                    how it stands; --watch: until it is complete
@@ -65,6 +68,7 @@ def batch() -> None:
     henchman batch failures ID           its failures as CSV, on standard output
     henchman batch results ID --csv F    what its jobs returned, as a file; --jsonl F
     henchman batch retry ID              the jobs that gave up, once more
+    henchman batch pause|unpause ID      start none of its jobs; go on
     henchman batch close|cancel ID       no more jobs; no job starts any more
     """
 
@@ -216,6 +220,24 @@ def _carried_out(session: Session, id: str, act: BatchAct) -> Operation:
             state = "gone" if one is None else f"{one.status}: {one.text}"
             raise HenchmanError(f"operation {number} is {state} (henchman operations show {number})")
         time.sleep(0.2)  # a console was quicker, and does it
+
+
+@command(batch)
+@_id
+@why
+def pause(session: Session, id: str, reason: str) -> None:
+    """Start no job of the batch ID any more, on any worker; what runs goes on."""
+    session.any_app.get_batch(id).pause(reason, by=caller())
+    say(f"{id} is paused; what runs goes on. Undo: henchman batch unpause {id}")
+
+
+@command(batch)
+@_id
+def unpause(session: Session, id: str) -> None:
+    """Let the batch ID go on: its jobs that wait go to the ends of their queues."""
+    was = _counted(session, id).paused
+    session.any_app.get_batch(id).unpause()
+    say(f"{id} goes on" if was else f"{id} was not paused")
 
 
 @command(batch)
@@ -392,7 +414,7 @@ def _table(found: Sequence[BatchStatus]) -> Table:
 
 
 def _state(one: BatchStatus) -> str:
-    return f"{one.state}, {one.why}" if one.why else one.state
+    return ", ".join(filter(None, (one.state, one.why, "paused" if one.paused else "")))
 
 
 def _progress(one: BatchStatus) -> str:
@@ -414,6 +436,7 @@ def _facts(one: BatchStatus) -> list[tuple[str, object]]:
     bad = f", {one.bad_children:,} of them did not end well" if one.bad_children else ""
     return [
         *((name, moment(at)) for name, at in (("made", one.created), ("completed", one.completed)) if at),
+        ("paused", one.paused and (moment(one.paused.at) if one.paused.at else "yes") + who_paused(one.paused)),
         ("expires", moment(one.expires) if one.expires else ""),
         ("tags", ", ".join(one.tags)),
         ("parent", one.parent),

@@ -160,7 +160,8 @@ def _which(one: BlockedJob) -> Any:
     worst = next((each for each in one.waits_for if each.is_stuck), next(iter(one.waits_for), None))
     if worst is None:
         return cell("unreadable", "red")
-    word = "running" if worst.lock == "running" and worst.state == "alive" else worst.state
+    word = {"running": "running", "pause": "paused"}.get(worst.lock) if worst.state == "alive" else None
+    word = word or worst.state
     return cell(word, _COLOURS.get(worst.state, ""))
 
 

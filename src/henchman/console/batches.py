@@ -19,7 +19,7 @@ from henchman.errors import ArgumentError, BatchError, HistoryError, UnknownBatc
 from henchman.history.records import STATUSES, Event, LiveMessages, batch_status
 from henchman.inspector.base import Entry
 from henchman.kernel.text import visible
-from henchman.oncall.deeds import Deed, Missing, Unwanted
+from henchman.oncall.deeds import NOBODY, Deed, Missing, Order, Unwanted
 from henchman.store import batches
 from henchman.store.call import iterate, run
 
@@ -41,6 +41,7 @@ MARKS: Final = {
     "expired": "⊘",
     "over": "⊘",
 }
+_PAUSE: Final = "No job of it starts any more, on any worker, nor of the batches in it; what runs goes on."
 _FILE: Final = 500  # rows of a file that are read at once
 _SHOWN: Final = {"": "all", "open": "under way", "bad": "with failures", "steps": "workflows"}
 _ORDER: Final = ("finished", "failed", "error", "cancelled", "expired", "working", "retrying")
@@ -94,6 +95,8 @@ class BatchPages:
             ("batches", 2): self.file,
         }
         self.deeds: Mapping[tuple[str, str], Deed] = {
+            ("batches", "pause"): Deed("Pause…", _PAUSE, self._pause, "one", asks="Reason"),
+            ("batches", "resume"): Deed("Resume", "", self._resume, "one"),
             ("batches", "close"): Deed("Close…", "It takes no more jobs then.", self._close, "one"),
         }
 
@@ -215,6 +218,14 @@ class BatchPages:
     def _close(self, id: str) -> str:
         self._act(id, lambda one: one.close())
         return f"{visible(id)} takes no more jobs"
+
+    def _pause(self, id: str, *, order: Order = NOBODY) -> str:
+        self._act(id, lambda one: one.pause(order.form.get("reason", ""), by=order.author))
+        return f"{visible(id)} is paused: its jobs wait, and none starts"
+
+    def _resume(self, id: str) -> str:
+        self._act(id, lambda one: one.unpause())
+        return f"{visible(id)} goes on"
 
     def _act(self, id: str, act: Callable[[Batch], Any]) -> Any:
         try:

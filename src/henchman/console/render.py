@@ -167,6 +167,8 @@ def place_of(one: Blocker | Obstacle) -> tuple[str, ...]:
         return tuple(filter(None, (one.about, one.name)))
     if one.lock == "limit":
         return ("limits", one.scope, one.key) if one.key else ("limits", one.scope)
+    if one.lock == "pause":
+        return ("batches", one.key)
     if one.scope.startswith("batch:"):
         return ("batches", one.scope.removeprefix("batch:"))
     if not one.lock and (one.jid or not one.scope):

@@ -215,4 +215,5 @@ def batch_status(found: BatchRecord) -> dict[str, Any]:
         "bad_children": 0,
         "reasons": [],
         "called": {},
+        "paused": None,
     }

@@ -13,9 +13,11 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from henchman.inspector.base import Entry, Inspector, Mask, checked_text, scoped
+from henchman.inspector.pauses import who_paused
 from henchman.inspector.sets import PAGE, Acted
 from henchman.kernel.text import shorten, visible
-from henchman.store import limits, locks, needs
+from henchman.store import batches, limits, locks, needs
+from henchman.store.batches import PAUSED
 from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, command, mapped, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.limits import limit_line
@@ -60,12 +62,12 @@ class Blocker(NamedTuple):
     """One thing that a job waits for: the job with the key ``key`` of ``scope``. Without a scope ``key`` is a job's id,
     and in a scope ``batch:<id>`` a step of that workflow.
 
-    ``lock``: "running" or "until_success" where the key itself must be given back, "limit" for a place of one; empty
-    where its job must succeed. ``state``: how that job is; "unknown" was never pushed or is forgotten, "free" is a key
-    that nobody has. ``jid`` and ``since`` (Unix seconds): that job, and since when it has the key, or is dead; empty
-    and None where nobody knows. ``batch``: that keeps it, as one of its dead, as far as that was looked for. Of a limit
-    ``scope`` is the name and ``key`` whose it is: ``taken`` of ``size`` places are, and the job is number ``place`` in
-    line, ``since`` when.
+    ``lock``: "running" or "until_success" where the key itself must be given back, "limit" for a place of one, "pause"
+    of the batch ``key`` (``by``: by whom, and why); empty where its job must succeed. ``state``: how that job is;
+    "unknown" was never pushed or is forgotten, "free" is a key that nobody has, or a batch that goes on. ``jid`` and
+    ``since`` (Unix seconds): that job, and since when it has the key, or is dead; empty and None where nobody knows.
+    ``batch``: that keeps it, as one of its dead, as far as that was looked for. Of a limit ``scope`` is the name and
+    ``key`` whose it is: ``taken`` of ``size`` places are, and the job is number ``place`` in line, ``since`` when.
     """
 
     scope: str
@@ -79,12 +81,15 @@ class Blocker(NamedTuple):
     place: int = 0
     taken: int = 0
     size: int = 0
+    by: str = ""
 
     @property
     def name(self) -> str:
         """What people call it: ``orders.charge/17``, ``job 3f…``, ``step 'pay' of batch 9c…``."""
         if not self.scope:
             return f"job {_short(self.key)}"
+        if self.lock == "pause":
+            return f"batch {_short(self.key)}"
         if self.scope.startswith(_STEP):
             return f"step {_shown(self.key)} of batch {_short(self.scope.removeprefix(_STEP))}"
         return f"{_short(self.scope)}/{_short(self.key)}"
@@ -110,6 +115,10 @@ class Blocker(NamedTuple):
         """It and its state, as the end of a sentence; ``error``: why it is dead."""
         if self.lock == "limit":
             return self._limit_clause()
+        if self.lock == "pause":
+            since = f", which is paused since {times.iso(self.since)}" if self.since else ", which is paused"
+            over = ", which goes on: this one should have gone with it"
+            return f"its {self.name}" + (over if self.state == "free" else since + self.by)
         if self.lock:
             about = f"the key {_shown(self.key)} of {_shown(self.scope)}"
             if self.state == "free":
@@ -138,7 +147,9 @@ class Blocker(NamedTuple):
 
     @property
     def set_command(self) -> str:
-        """What makes room under a limit."""
+        """What makes room under a limit, or lets a batch go on."""
+        if self.lock == "pause":
+            return f"henchman batch unpause {self.key}"
         return f"henchman limits set {shlex.quote(self.scope)} {max(self.size, self.taken) + 1}"
 
     def to_json(self) -> dict[str, Any]:
@@ -209,6 +220,8 @@ class BlockedJob:
             return "" if self.waits_for else "its row does not tell what it waits for: delete it"
         if one.lock == "limit":
             return f"the end of a job that has a place of the limit {one.scope} lets it go; or: {one.set_command}"
+        if one.lock == "pause":
+            return "" if one.state == "free" else f"its batch is paused, and would hold it again: {one.set_command}"
         if one.state == "free":
             return "nobody has its key: an audit lets the first in line go within a minute"
         name = f"{shlex.quote(one.scope)} {shlex.quote(one.key)}"
@@ -428,7 +441,8 @@ def stuck_since(row: Blocked) -> float | None:
 
 
 class _Wanted(NamedTuple):
-    """What to ask of: ``phase`` of a lock, empty: a need; "s" a place of a limit, for which ``jid`` waits ``since``."""
+    """What to ask of: ``phase`` of a lock, empty: a need; "s" a place of a limit, for which ``jid`` waits ``since``;
+    "p" that the batch ``name`` goes on."""
 
     phase: str
     scope: str
@@ -446,6 +460,8 @@ def _wanted(row: Blocked, entry: Entry) -> list[_Wanted]:
         return places
     said = _said_needs(entry)
     missing = [(one[0], one[1]) for one in row.missing] or [*said][:1]
+    if paused := [name for scope, name in missing if scope == PAUSED]:
+        return [_Wanted("p", PAUSED, one) for one in paused]
     return [_Wanted("", *one, said[one][0] if one in said else ONCE_FOR) for one in missing]
 
 
@@ -477,13 +493,15 @@ def _said_needs(entry: Entry) -> dict[tuple[str, str], tuple[int, str]]:
 def _states(keys: Keys, wanted: set[_Wanted]) -> Procedure[dict[_Wanted, Blocker]]:
     """How each is, in one round trip."""
     places = sorted(one for one in wanted if one.phase == "s")
-    held = sorted(one for one in wanted if one.phase not in ("", "s"))
+    paused = sorted(one for one in wanted if one.phase == "p")
+    held = sorted(one for one in wanted if one.phase not in ("", "s", "p"))
     needed = sorted(one for one in wanted if not one.phase)
     looks = [_held_states(keys, held[start : start + PAGE]) for start in range(0, len(held), PAGE)]
     looks += [_need_states(keys, needed[start : start + PAGE]) for start in range(0, len(needed), PAGE)]
     looks += [_place_states(keys, places[start : start + PAGE]) for start in range(0, len(places), PAGE)]
+    looks += [_pause_states(keys, paused[start : start + PAGE]) for start in range(0, len(paused), PAGE)]
     found: list[list[Blocker]] = yield from side_by_side(*looks)
-    return dict(zip([*held, *needed, *places], chain.from_iterable(found), strict=True))
+    return dict(zip([*held, *needed, *places, *paused], chain.from_iterable(found), strict=True))
 
 
 def _held_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker]]:
@@ -503,6 +521,15 @@ def _place_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker
     for one, line in zip(some, lines, strict=True):
         numbers = {"waiting": line.waiting, "place": line.place, "taken": line.taken, "size": line.size}
         found.append(Blocker(one.scope, one.name, "alive", since=one.since or None, lock="limit", **numbers))
+    return found
+
+
+def _pause_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker]]:
+    found = []
+    for one, pause in zip(some, (yield batches.pauses(keys, [one.name for one in some])), strict=True):
+        state: BlockerState = "free" if pause is None else "alive"
+        by = "" if pause is None else who_paused(pause)
+        found.append(Blocker(PAUSED, one.name, state, since=pause and pause.at, lock="pause", by=by))
     return found
 
 

@@ -14,10 +14,11 @@ from henchman.inspector.pauses import why_paused
 from henchman.inspector.processes import ALIVE, QueueService, Work, process_state, who_serves
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, shorten, visible
-from henchman.store import fair, leases, ordered_people, queues
+from henchman.store import batches, fair, leases, ordered_people, queues
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
+from henchman.work.effects import batch_of
 from henchman.work.limits import has_time, limits_of
 
 __all__ = ["Explanation", "Obstacle", "explained", "explained_with_obstacles", "obstacles"]
@@ -47,11 +48,13 @@ _WAITS = ("enqueued", "scheduled", "retrying")
 
 
 class SlotsLook(NamedTuple):
-    """What a job that waits for a slot depends on, beside itself: the paused queues, and who serves its own; of a fair
-    queue also the ``line`` it waits in, and its ``place`` there, in words."""
+    """What a job that waits for a slot depends on, beside itself: the paused queues, and who serves its own; the
+    ``pause`` of its ``batch``; of a fair queue also the ``line`` it waits in, and its ``place`` there, in words."""
 
     paused: Mapping[str, queues.Pause]
     service: QueueService
+    batch: str = ""
+    pause: queues.Pause | None = None
     line: str = ""
     place: str = ""
 
@@ -62,11 +65,12 @@ class SlotsLook(NamedTuple):
 
 def _ground(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[SlotsLook]:
     queue = status.queue or "default"
+    batch = batch_of(status.entry.job) if status.entry else ""
     asked = ask(queues.pauses(keys)), who_serves(keys, queue, mask), ask(fair.names(keys))
-    paused, service, fair_ones = yield from side_by_side(*asked)
+    paused, service, fair_ones, [pause] = yield from side_by_side(*asked, ask(batches.pauses(keys, [batch])))
     if status.state != "enqueued" or queue not in fair_ones:
-        return SlotsLook(paused, service)
-    return SlotsLook(paused, service, *(yield from _place_in_line(keys, queue, status)))
+        return SlotsLook(paused, service, batch, pause)
+    return SlotsLook(paused, service, batch, pause, *(yield from _place_in_line(keys, queue, status)))
 
 
 def explained_with_obstacles(
@@ -98,11 +102,15 @@ def obstacles(
     ground = ground or (yield from _ground(keys, status, mask))
     service = ground.service
     if stopped := ground.stopped(queue):
-        why = why_paused(ground.paused[stopped], now)
-        text = f"{'Queue' if stopped == queue else 'Line'} {stopped} is paused{f' ({why})' if why else ''}"
+        which = "Queue" if stopped == queue else "Line"
+        text = f"{which} {stopped} is paused{_in_brackets(ground.paused[stopped], now)}"
         found.append(Obstacle(False, text, "queues", stopped, f"henchman queues unpause {shlex.quote(stopped)}"))
     else:
         found.append(Obstacle(True, f"Queue {queue} is not paused", "queues", queue))
+    if ground.pause is not None:
+        text = f"Its batch {ground.batch} is paused{_in_brackets(ground.pause, now)}"
+        advice = f"henchman batch unpause {ground.batch}"
+        found.append(Obstacle(False, text, "batches", ground.batch, advice))
     found.append(_slots(queue, service))
     if status.position:
         before, whose = status.position - 1, " in the line of its tenant" if ground.line else ""
@@ -110,6 +118,11 @@ def obstacles(
         text += whose
         found.append(Obstacle(not before, text, "queues", queue))
     return found
+
+
+def _in_brackets(pause: queues.Pause, now: float) -> str:
+    why = why_paused(pause, now)
+    return f" ({why})" if why else ""
 
 
 def _time_comes(at: float, now: float) -> Obstacle:
@@ -190,10 +203,13 @@ def _in_queue(status: JobStatus, now: float, ground: SlotsLook) -> Explanation:
     queue, service = status.queue or "default", ground.service
     place = ground.place or (f", number {status.position:,}" if status.position else "")
     if stopped := ground.stopped(queue):
-        said = why_paused(ground.paused[stopped], now)
         what = f"queue {queue} is paused" if stopped == queue else f"its tenant is paused in queue {queue}"
-        text = f"{what}{f' ({said})' if said else ''}, and it waits there{place}"
+        text = f"{what}{_in_brackets(ground.paused[stopped], now)}, and it waits there{place}"
         return Explanation(text, f"henchman queues unpause {shlex.quote(stopped)}", ("queues", stopped, "resume"))
+    if ground.pause is not None:
+        why = _in_brackets(ground.pause, now)
+        text = f"its batch {ground.batch} is paused{why}, and it waits in queue {queue}{place}"
+        return Explanation(text, f"henchman batch unpause {ground.batch}", ("batches", ground.batch, "resume"))
     more = f"henchman work -q {queue}"
     if not service.alive:
         heard = None if service.heard is None else max(now - service.heard, 0.0)
@@ -306,9 +322,11 @@ def _blocked(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[Expl
         return Explanation(status.text, f"henchman batch close {status.kept_by}", ("batches", status.kept_by, "close"))
     if found.lock is not None and found.lock.lock == "limit":
         return Explanation(status.text, found.lock.set_command)
-    if found.lock is not None and found.lock.state != "free":
+    if found.lock is not None and found.lock.lock == "pause" and found.lock.state != "free":
+        return Explanation(status.text, found.lock.set_command, ("batches", found.lock.key, "resume"))
+    if found.lock is not None and found.lock.lock != "pause" and found.lock.state != "free":
         holder = found.lock.jid
         return Explanation(status.text, f"henchman cancel {holder}", ("jobs", holder, "cancel"))
-    if found.waits_for and not found.lock:
+    if found.waits_for and not found.why_it_stays:
         return Explanation(status.text, f"henchman release {status.jid}", ("blocked", status.jid, "release"))
     return Explanation(status.text)

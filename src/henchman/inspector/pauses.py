@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Final, TypedDict
+from typing import TypedDict
+
+from msgspec.structs import replace
 
 from henchman.errors import ArgumentError
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.figures import span
-from henchman.kernel.text import shorten, visible
+from henchman.kernel.text import visible
 from henchman.store import leases, queues
 from henchman.store.call import Procedure
 from henchman.store.keys import Keys
+from henchman.wire import times
 
-__all__ = ["LONGEST_REASON", "PauseJson", "pause_queue", "why_paused"]
+__all__ = ["PauseJson", "pause_json", "pause_queue", "who_paused", "why_paused"]
 
-LONGEST_REASON: Final = 200  # characters of why a queue is paused
 _LEAST, _LONGEST = 5.0, 30 * 86_400.0  # seconds of a pause that ends by itself
 
 
@@ -29,6 +31,16 @@ class PauseJson(TypedDict):
     until: str | None
 
 
+def pause_json(pause: queues.Pause) -> PauseJson:
+    """What is known of a pause, for programs."""
+    return {
+        "since": None if pause.at is None else times.iso(pause.at),
+        "by": pause.by,
+        "reason": pause.reason,
+        "until": None if pause.until is None else times.iso(pause.until),
+    }
+
+
 def pause_queue(
     keys: Keys, name: str, reason: str, by: str, lasts: float | dt.timedelta | None = None
 ) -> Procedure[None]:
@@ -38,12 +50,14 @@ def pause_queue(
     length = lasts.total_seconds() if isinstance(lasts, dt.timedelta) else lasts
     if length is not None and (isinstance(length, bool) or not _LEAST <= length <= _LONGEST):
         raise ArgumentError(f"lasts={lasts!r}: it is from 5 seconds to 30 days, or None: until it is resumed")
-    said, author = (" ".join(one.encode("utf-8", "replace").decode().split()) for one in (reason, by))
-    if len(said) > LONGEST_REASON:
-        raise ArgumentError(f"the reason has {len(said):,} characters: say it in {LONGEST_REASON}, or point to a page")
+    said = queues.pause_of(reason, by)
     at: float = yield leases.ask_time(ServerClock())
-    until = None if length is None else at + length
-    yield queues.pause(keys, name, queues.Pause(at, shorten(author, LONGEST_REASON), said, until))
+    yield queues.pause(keys, name, replace(said, at=at, until=None if length is None else at + length))
+
+
+def who_paused(pause: queues.Pause) -> str:
+    """Who paused something and why, behind the moment of it: `` by ana: provider outage``; empty: nobody said."""
+    return visible("".join((pause.by and f" by {pause.by}", pause.reason and f": {pause.reason}")))
 
 
 def why_paused(pause: queues.Pause | None, now: float) -> str:

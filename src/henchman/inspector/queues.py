@@ -15,13 +15,12 @@ from henchman.client.runtime import Runtime
 from henchman.errors import ArgumentError, ServerError
 from henchman.inspector.base import Entry, Inspector, checked_name, checked_page, checked_text, latency_of
 from henchman.inspector.filters import EntryFilter, FoundAt, entry_filter
-from henchman.inspector.pauses import PauseJson, pause_queue
+from henchman.inspector.pauses import PauseJson, pause_json, pause_queue
 from henchman.inspector.processes import list_processes, living
 from henchman.inspector.tenants import TenantList, set_weight, tenants_of
 from henchman.store import fair, ordered_people, queues
 from henchman.store.call import Call, Page, Pages, Procedure, ask, awaited, first, now, side_by_side
 from henchman.store.keys import Keys
-from henchman.wire import times
 from henchman.work.effects import of_payload
 
 __all__ = [
@@ -86,13 +85,7 @@ class QueueState(NamedTuple):
 
     def to_json(self) -> QueueStateJson:
         """As the command line and programs have it."""
-        pause = self.pause or queues.Pause()
-        told: PauseJson = {
-            "since": None if pause.at is None else times.iso(pause.at),
-            "by": pause.by,
-            "reason": pause.reason,
-            "until": None if pause.until is None else times.iso(pause.until),
-        }
+        told = pause_json(self.pause or queues.Pause())
         return {
             "name": self.name,
             "size": self.size,

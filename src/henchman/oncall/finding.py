@@ -16,6 +16,7 @@ COMMANDS: Final = {  # by kind, else by page
     "nobody serves it": "henchman work -q {name} pkg.mod:app",
     "behind": "henchman work -q {name} pkg.mod:app",
     "paused": "henchman queues unpause {name}",
+    "paused batch": "henchman batch unpause {name}",
     "lost process": "henchman processes",
     "late": "henchman doctor",
     "long run": "henchman job {name}",

@@ -81,7 +81,7 @@ def _no_worker(seen: Overview) -> Iterator[Finding]:
 
 def _keyed(seen: Overview, ground: Vitals) -> Iterator[Finding]:
     """Jobs that wait for a key while no worker lives: whoever has it may be gone, and nobody looks."""
-    waiting = [one for one in ground.blocked if one.lock is not None and one.lock.lock != "limit"]
+    waiting = [one for one in ground.blocked if one.lock is not None and one.lock.lock not in ("limit", "pause")]
     if waiting and not seen.processes:
         text = f"{count(len(waiting), 'job', does='wait')} for a key, and no worker is alive to look after it."
         advice = "start one; is the job that has the key gone? henchman doctor --forget"

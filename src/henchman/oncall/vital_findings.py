@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from henchman.inspector.blocked import Blocker
+from henchman.inspector.pauses import why_paused
 from henchman.kernel.figures import size, span, utc
 from henchman.kernel.text import count, shorten
 from henchman.oncall.finding import Finding
@@ -148,7 +149,12 @@ def _batches(ground: Vitals, now: float) -> Iterator[Finding]:
     for one in ground.batches:
         left, filters = one.total - one.done, (("q", one.id),)
         name = one.description or one.id
-        if one.state == "abandoned" and now - one.created > STANDS:
+        if one.paused and left:
+            why = why_paused(one.paused, now)
+            text = f"Batch {shorten(name, 80)} is paused: {count(left, 'job')} of it have not ended."
+            act = ("batches", one.id, "resume")
+            yield Finding("warning", "paused batch", text, why, "batches", one.id, "resume it there", act=act)
+        elif one.state == "abandoned" and now - one.created > STANDS:
             text = f"Batch {shorten(name, 80)} stands still: whoever filled it is gone, and it is open."
             said = f"{count(left, 'job')} of it have not ended"
             act = ("batches", one.id, "close")

@@ -10,7 +10,7 @@ from itertools import takewhile
 from typing import NamedTuple
 
 from henchman.batch.batch import BatchStatus
-from henchman.batch.listing import BatchList, newest_batches
+from henchman.batch.listing import newest_batches, paused_batches
 from henchman.cron.registry import MissedTick, missed_ticks
 from henchman.inspector.base import Entry, Mask, server_facts
 from henchman.inspector.blocked import BlockedJob, blocked_jobs
@@ -139,8 +139,9 @@ def _dead(keys: Keys, mask: Mask | None) -> Procedure[list[Entry]]:
 
 
 def _batches(keys: Keys) -> Procedure[list[BatchStatus]]:
-    found: BatchList = yield from newest_batches(keys, 0, _BATCHES)
-    return [one.status for one in found.rows]
+    """The newest, and some that are paused."""
+    newest, paused = yield from side_by_side(newest_batches(keys, 0, _BATCHES), paused_batches(keys, _BATCHES))
+    return [*{one.status.id: one.status for one in (*newest.rows, *paused)}.values()]
 
 
 def _blocked(keys: Keys, mask: Mask | None) -> Procedure[list[BlockedJob]]:

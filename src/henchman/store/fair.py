@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from henchman.errors import DefinitionError, LeaseLost
+from henchman.errors import DefinitionError
 from henchman.store import queues
 from henchman.store.call import Arg, Call, Procedure, ask, command, commands, load, script, side_by_side
-from henchman.store.jobs import LeaseLapsed
+from henchman.store.jobs import leased
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
 
@@ -54,11 +54,7 @@ class FairFetched(NamedTuple):
 
 
 def _fetched(reply: Any) -> FairFetched:
-    if reply == b"LOST":
-        raise LeaseLost("this process was declared dead by another one")
-    if reply == b"LAPSED":
-        raise LeaseLapsed("the lease of this process ran out")
-    return FairFetched(*reply)
+    return FairFetched(*leased(reply))
 
 
 def fetch(

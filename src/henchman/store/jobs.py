@@ -103,12 +103,17 @@ class LeaseLapsed(LeaseLost):
     """The lease ran out but nobody has buried the identity yet: renew, then go on."""
 
 
-def _fetched(reply: Any) -> Fetched:
+def leased(reply: Any) -> Any:
+    """What a script answered that asks for the lease of its process; LeaseLost, LeaseLapsed when that is not there."""
     if reply == b"LOST":
         raise LeaseLost("this process was declared dead by another one")
     if reply == b"LAPSED":
         raise LeaseLapsed("the lease of this process ran out")
-    return Fetched(reply[0], reply[1:])
+    return reply
+
+
+def _fetched(reply: Any) -> Fetched:
+    return Fetched(leased(reply)[0], reply[1:])
 
 
 def fetch(
@@ -459,20 +464,29 @@ def cancelled(keys: Keys, jids: Sequence[str]) -> Call[frozenset[str]]:
 
 class CancelNews(NamedTuple):
     """Steps of the counter up to ``last``, oldest first: ``+`` and the member that was cancelled, ``-`` and one that is
-    not any more. ``suspects``: all of them, if they changed."""
+    not any more. ``suspects``, ``paused`` batches: all of them, if they changed."""
 
     last: int
     steps: list[tuple[str, str]]
     suspects: frozenset[str] | None
+    paused: frozenset[str] | None
 
 
-def cancel_head(keys: Keys) -> Call[tuple[int, frozenset[str]]]:
-    """The counter of cancellations, and the suspects."""
+class CancelHead(NamedTuple):
+    """The counter of cancellations, the suspects, and the paused batches."""
 
-    def read(replies: Any) -> tuple[int, frozenset[str]]:
-        return int(replies[0] or 0), _texts(replies[1])
+    counter: int
+    suspects: frozenset[str]
+    paused: frozenset[str]
 
-    return commands(("GET", keys.cancels), ("SMEMBERS", keys.suspects), decode=read)
+
+def cancel_head(keys: Keys) -> Call[CancelHead]:
+    """Where the log of cancellations stands, and what is read as a whole."""
+
+    def read(replies: Any) -> CancelHead:
+        return CancelHead(int(replies[0] or 0), _texts(replies[1]), _texts(replies[2]))
+
+    return commands(("GET", keys.cancels), ("SMEMBERS", keys.suspects), ("SMEMBERS", keys.paused_batches), decode=read)
 
 
 def cancel_page(keys: Keys, cursor: int) -> Call[tuple[int, frozenset[str]]]:
@@ -498,10 +512,12 @@ def cancel_news(keys: Keys, seen: int, most: int) -> Call[CancelNews | None]:
         if not wanted or None in wanted:
             return None
         signed = [(what[:1], what[1:]) for what in wanted if what]
-        changed = any(sign == "!" for sign, _ in signed)
-        return CancelNews(last, [one for one in signed if one[0] != "!"], _texts(replies[1]) if changed else None)
+        signs = {sign for sign, _ in signed}
+        suspects, paused = (_texts(all) if sign in signs else None for sign, all in zip("!|", replies[1:], strict=True))
+        return CancelNews(last, [one for one in signed if one[0] not in "!|"], suspects, paused)
 
-    return commands(("LRANGE", keys.cancel_log, 0, most - 1), ("SMEMBERS", keys.suspects), decode=read)
+    asked = ("LRANGE", keys.cancel_log, 0, most - 1)
+    return commands(asked, ("SMEMBERS", keys.suspects), ("SMEMBERS", keys.paused_batches), decode=read)
 
 
 def _texts(reply: Any) -> frozenset[str]:

@@ -60,6 +60,9 @@ class Keys:
         self.cron_running = p + "hm:cron:running"  # hash: cron → time and jid of its tick's job, until that has ended
         self.cron_skipped = p + "hm:cron:skipped"  # hash: cron → the tick that was passed over last, and for which job
         self.cron_leader = p + "hm:cron:leader"  # string, 2 s: who ticks
+        self.paused_batches = (
+            p + "hm:batches:paused"
+        )  # set: batches of which nothing starts; see ``paused`` of ``batch``
         self.batches = p + "hm:batches"  # zset: batch by time of creation; an entry goes when its batch was forgotten
         self.batch_base = p + "hm:batch:"  # see batch()
         self.auditor = p + "hm:auditor"  # string, 2 min: identity of the process that audits batches
@@ -209,8 +212,8 @@ class Keys:
         ``:rows`` list: "<number of its job's name> <jid>" of each job in the order of the pushes · ``:results`` hash:
         jid → what the effect ``step_result`` wrote, both where results are kept · ``:steps`` hash: step of a workflow
         → how it ended · ``:names`` hash: step → "<jid> <name of its job>" · ``:after`` hash: step → JSON list of the
-        steps that it waits for, where it waits. Facts: description, tags, state (open,
-        closed, complete), why (aborted, cancelled, expired, invalidated), created, closed, completed, open_for,
+        steps that it waits for, where it waits. Facts: description, tags, state (open, closed, complete), why (aborted,
+        cancelled, expired, invalidated), paused (JSON: since when, by whom, why), created, closed, completed, open_for,
         expires, parent, atomic, generation, keep, results, total, children, bad_children, bad, first (time of the
         first end), ``n:<status>``, ``cb:<which>:queue|head|jid|tail``, ``called:<which>:<generation>``, ``job_names``
         and ``job:<name>`` (the number of a name).

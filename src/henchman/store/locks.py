@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple
 
-from henchman.errors import LeaseLost
 from henchman.store.call import Arg, Call, Page, Pages, command, commands, load, script
-from henchman.store.jobs import LeaseLapsed
+from henchman.store.jobs import leased
 from henchman.store.keys import Keys
 from henchman.store.queues import raw
 
@@ -104,10 +103,7 @@ def claim(
 def _answers(reply: Any, asked: int) -> tuple[list[ClaimAnswer], list[Drawn]]:
     if type(reply) is int:
         return [ClaimAnswer(token) for token in range(reply, reply + asked)], []
-    if reply == b"LOST":
-        raise LeaseLost("this process was declared dead by another one")
-    if reply == b"LAPSED":
-        raise LeaseLapsed("the lease of this process ran out")
+    leased(reply)
     return [_answer(one) for one in reply[:asked]], [Drawn(*one[1:]) for one in reply[asked:]]
 
 

@@ -12,10 +12,10 @@ from zlib import crc32
 
 import msgspec
 
-from henchman.errors import HistoryFull, LeaseLost
+from henchman.errors import HistoryFull
 from henchman.store.batches import FULL
 from henchman.store.call import Arg, Call, Runner, command, commands, load, script
-from henchman.store.jobs import EARLIER, LeaseLapsed
+from henchman.store.jobs import EARLIER, leased
 from henchman.store.keys import Keys
 
 _PUSH = load("ordered_push")
@@ -123,11 +123,7 @@ def pairs(flat: Sequence[bytes]) -> list[tuple[float, bytes]]:
 
 
 def _refused(reply: Any) -> None:
-    if reply == b"LOST":
-        raise LeaseLost("this process was declared dead by another one")
-    if reply == b"LAPSED":
-        raise LeaseLapsed("the lease of this process ran out")
-    if reply == b"TRACKED":
+    if leased(reply) == b"TRACKED":
         raise QueueTracked
 
 

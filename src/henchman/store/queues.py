@@ -13,6 +13,8 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from henchman.errors import ArgumentError
+from henchman.kernel.text import shorten
 from henchman.store.call import Arg, Call, Procedure, ask, command, commands, load, script, side_by_side
 from henchman.store.keys import Keys
 
@@ -30,6 +32,7 @@ _MOST = 500  # entries of a page: deep within a million each look takes the serv
 _ENDS_MOST, _END = 8000, 200  # entries at the ends of all queues that are searched, and at each end of one
 _OVERLAP = 10  # entries of a set that the next page of a search begins with
 _LEVELS, _LEVELS_LIFE = 12, 900  # lines that are kept of how long queues were, and for how many seconds
+LONGEST_REASON = 200  # characters of why somebody paused something
 _MOST_MEASURED, _MOST_LEVELS = 500, 100  # queues that are measured, and the longest of them that are written down
 
 
@@ -289,6 +292,14 @@ class Pause(msgspec.Struct, frozen=True):
     until: float | None = None
 
 
+def pause_of(reason: str, by: str) -> Pause:
+    """What is noted about a pause that begins; ArgumentError when the reason is longer than 200 characters."""
+    said, author = (" ".join(one.encode("utf-8", "replace").decode().split()) for one in (reason, by))
+    if len(said) > LONGEST_REASON:
+        raise ArgumentError(f"the reason has {len(said):,} characters: say it in {LONGEST_REASON}, or point to a page")
+    return Pause(by=shorten(author, LONGEST_REASON), reason=said)
+
+
 def pause(keys: Keys, queue: str, why: Pause) -> Call[Any]:
     """Nothing starts from ``queue`` any more, on any worker. ``why`` stands in a key of its own: Sidekiq's set stays a
     set of names."""
@@ -330,12 +341,13 @@ def pauses(keys: Keys) -> Call[dict[str, Pause]]:
 
     def read(replies: list[Any]) -> dict[str, Pause]:
         notes = {replies[1][i]: replies[1][i + 1] for i in range(0, len(replies[1]), 2)}
-        return {name: _pause(notes.get(raw(name), b"")) for name in _names(replies[0])}
+        return {name: read_pause(notes.get(raw(name), b"")) for name in _names(replies[0])}
 
     return commands(("SMEMBERS", keys.paused), ("HGETALL", keys.pauses), decode=read)
 
 
-def _pause(note: bytes) -> Pause:
+def read_pause(note: bytes) -> Pause:
+    """What was noted about a pause; nothing where somebody else wrote it."""
     try:
         return msgspec.json.decode(note, type=Pause)
     except (msgspec.MsgspecError, UnicodeDecodeError):

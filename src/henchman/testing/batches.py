@@ -1,5 +1,5 @@
 """Batches and results in memory, as far as a fake needs them: members are counted, callbacks come when a batch is
-complete, results are kept until the block ends. To cancel a batch, or to retry it, takes a server.
+complete, results are kept until the block ends. To cancel, pause or retry a batch takes a server.
 """
 
 from __future__ import annotations

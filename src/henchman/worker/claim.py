@@ -13,7 +13,7 @@ from typing import NamedTuple
 from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError, LimitReached, PayloadError, PoisonPill, ServerAway
 from henchman.kernel.text import described
-from henchman.store import jobs, limits
+from henchman.store import batches, jobs, limits
 from henchman.store.locks import ClaimAnswer, Claimant, Drawn, claim
 from henchman.wire import times
 from henchman.wire.payload import decode, encode
@@ -25,6 +25,7 @@ from henchman.worker.acker import Acker
 from henchman.worker.retry import RetryPolicy
 from henchman.worker.run import Run
 from henchman.worker.session import LeaseSession
+from henchman.worker.watcher import Cancels
 
 __all__ = ["Claims", "Room", "Start", "declare_limits"]
 
@@ -77,12 +78,14 @@ class Claims:
         acker: Acker,
         policy: RetryPolicy,
         read: Callable[[Unit], Run | Outcome],
+        cancels: Cancels,
     ) -> None:
         self._runtime = runtime
         self._session = session
         self._acker = acker
         self._policy = policy
         self._read = read
+        self._cancels = cancels
 
     def claimed(self, runs: Sequence[Run], room: Room | None = None) -> list[Run]:
         """Those of ``runs`` that may start now, in their order. The others wait for their key, or have ended; some wait
@@ -105,6 +108,43 @@ class Claims:
         if room is not None:
             self._line_up(asking, answers, drawn, room)
         return [run for run in starting if run is not None]
+
+    def not_paused(self, runs: Sequence[Run]) -> list[Run]:
+        """Those of ``runs`` whose batch is not paused. The others wait until it goes on, and are not in flight."""
+        held = [run for run in runs if self._cancels.holds(run)]
+        if not held:
+            return list(runs)
+        pairs: dict[InFlightList, int] = {}
+        for run in held:
+            pairs.setdefault(run.unit.flight, len(pairs) + 1)
+        asked = [
+            batches.PausedJob(pairs[one.flight], run.batch_id, run.jid, one.payload, _not_pushed(one.payload))
+            for run in held
+            for one in (run.unit,)
+        ]
+        lists, identity = [(one.key, one.queue_key) for one in pairs], held[0].unit.flight.identity
+        try:
+            call = batches.hold(self._runtime.keys, identity, lists, asked, self._session.lease_ms)
+            statuses = self._runtime.connections.run(call)
+        except HenchmanError as error:
+            if not isinstance(error, ServerAway):  # which the acker says, who waits for the server
+                self._runtime.events.failed("claims", error)
+            statuses = [*[described(error)] * len(held)]
+        told = {id(run): status for run, status in zip(held, statuses, strict=True)}
+        return [run for run in runs if id(run) not in told or self._goes_on(run, told[id(run)])]
+
+    def _goes_on(self, run: Run, status: int | str) -> bool:
+        """Whether a run that was to be held may start after all."""
+        if status == batches.NOT_PAUSED:
+            self._cancels.resumed(run.batch_id)
+            return True
+        if isinstance(status, str):
+            reason = f"its batch is paused, and it could not be held: {status}"
+            self._runtime.events.emit("refused", unit=run.unit, ending="held", reason=status)
+            self._acker.submit(run.unit, Outcome("deferred", run.unit.payload, REFUSED, reason), run.unit.job)
+        else:
+            self._session.held.discard(run.unit)
+        return False
 
     def _line_up(
         self, asking: Sequence[_Asking], answers: Sequence[ClaimAnswer], drawn: Sequence[tuple[Unit, int]], room: Room
@@ -152,7 +192,7 @@ class Claims:
     def alone(self, run: Run) -> list[Run]:
         """``claimed`` for a suspect. It is dead when processes ended often enough because it ignored its time-out."""
         if (outcome := self._worn_out(run)) is None:
-            return self.claimed([run])
+            return self.claimed(self.not_paused([run]))
         self._runtime.events.emit("job_refused", unit=run.unit, outcome=outcome, secrets=run.secrets)
         self._acker.submit(run.unit, outcome, run.unit.job)
         return []
@@ -276,6 +316,13 @@ def declare_limits(runtime: Runtime) -> None:
             for by in parts:
                 while runner.run(limits.hand(keys, name, by)):
                     pass
+
+
+def _not_pushed(stored: bytes) -> bytes:
+    """``stored`` as it waits: it is pushed once more when its batch goes on."""
+    job = decode(stored)
+    job.pop("enqueued_at", None)
+    return encode(job)
 
 
 def _with_latest(stored: bytes, latest: bytes) -> bytes:

@@ -478,6 +478,8 @@ class Fetcher(Service):
             if self._ahead[queue] < 2:
                 self._ahead.pop(queue, None)
             self.pool.low_water = max(list(self._ahead.values()), default=0) // 2
+        if self._cancels.paused:
+            runs = self._claims.not_paused(runs)
         unwanted = self.quieted.is_set() or queue in self.paused or self._isolation.waiting
         if unwanted or (beyond and queue not in self._ahead):
             self._release(runs)

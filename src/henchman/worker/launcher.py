@@ -180,6 +180,7 @@ class Launcher:
         """The orders that the control channel and Sidekiq's Web UI may give."""
         verbs: dict[str, Callable[[str], object]] = {
             "cancel": self.cancels.add,
+            "news": lambda _: self.cancels.look(),
             "pause": self._pause,
             "unpause": self.manager.unpause,
             "due": lambda _: self.stager.hears_of_due(),

@@ -68,7 +68,7 @@ class Processor:
         self._acker = acker
         self._policy = policy
         self.reader = UnitReader(runtime, policy, acker, board)
-        self.claims = Claims(runtime, session, acker, policy, self.reader.read_unit)
+        self.claims = Claims(runtime, session, acker, policy, self.reader.read_unit, cancels)
         self._watchdog = watchdog
         self._cancels = cancels
         self._clock = runtime.clock
@@ -222,6 +222,8 @@ class Processor:
             if not run.compiled.hears_cancel:
                 return Outcome("cancelled", called_off(run.jid), reason="cancelled before it started")
             run.cancelled = True
+        if self._cancels.paused and self._cancels.holds(run):  # who fetches it again holds it
+            return Outcome("released", reason="its batch was paused before it could start")
         if run.expires is not None and (late := self._too_late(run)) is not None:
             return late
         if awake() > self._session.valid_until:  # somebody else may be running it already

@@ -31,7 +31,7 @@ from henchman.kernel.clock import awake, capped_backoff
 from henchman.kernel.events import Events
 from henchman.kernel.threads import Service
 from henchman.store.call import command
-from henchman.store.jobs import cancel_head, cancel_news, cancel_page
+from henchman.store.jobs import CancelHead, cancel_head, cancel_news, cancel_page
 from henchman.wire.payload import NAMED, name_of
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
@@ -53,7 +53,8 @@ SPARE = 50  # more of them, for those that come while we ask
 
 
 class Cancels:
-    """The cancelled jids (of a batch ``batch:<id>``), and those of suspects; reading them is one look into a set.
+    """The cancelled jids (of a batch ``batch:<id>``), those of suspects, and the ``paused`` batches; reading them is
+    one look into a set.
 
     ``on_change()`` follows news. ``seen``: the counter as we know it; ``opened``: the number of the connection
     that told it.
@@ -65,6 +66,7 @@ class Cancels:
         self.seen = NEVER
         self.jids: set[str] = set()
         self.suspects: frozenset[str] = frozenset()
+        self.paused: frozenset[str] = frozenset()
         self._most = ENDED
         self.opened = 0
         self._lock = threading.Lock()
@@ -91,6 +93,8 @@ class Cancels:
                 (self.jids.discard if sign == "-" else self.jids.add)(member)
             if news.suspects is not None:
                 self.suspects = news.suspects
+            if news.paused is not None:
+                self.paused = news.paused
             self.seen = news.last
         self._on_change()
         return True
@@ -102,7 +106,7 @@ class Cancels:
             announced = self._under_way[turn] = set()
         opened = self._runtime.connections.opened
         try:
-            counter, suspects, jids = self._read_all()
+            head, jids = self._read_all()
         finally:
             with self._lock:
                 del self._under_way[turn]
@@ -110,22 +114,22 @@ class Cancels:
             if turn < self._read:
                 return
             self._read, self.opened = turn, opened
-            self.suspects = suspects
+            self.suspects, self.paused = head.suspects, head.paused
             self.jids = jids | announced
             self._most = 2 * len(jids) + ENDED  # what has ended since stands in no log
-            self.seen = counter
+            self.seen = head.counter
         self._on_change()
 
-    def _read_all(self) -> tuple[int, frozenset[str], set[str]]:
+    def _read_all(self) -> tuple[CancelHead, set[str]]:
         """The counter as it was before the rest: what changes meanwhile is read once more, from the log."""
         runner, keys = self._runtime.connections, self._runtime.keys
-        counter, suspects = runner.run(cancel_head(keys))
+        head = runner.run(cancel_head(keys))
         jids, cursor = set[str](), 0
         while True:
             cursor, some = runner.run(cancel_page(keys, cursor))
             jids.update(some)
             if not cursor:
-                return counter, suspects, jids
+                return head, jids
 
     def add(self, jid: str) -> None:
         """One was announced."""
@@ -138,6 +142,15 @@ class Cancels:
     def has(self, run: Run) -> bool:
         """Whether ``run``, or the batch that it is of, was cancelled."""
         return run.jid in self.jids or (run.batch_id != "" and f"batch:{run.batch_id}" in self.jids)
+
+    def holds(self, run: Run) -> bool:
+        """Whether ``run`` is of a paused batch."""
+        return run.batch_id in self.paused
+
+    def resumed(self, batch: str) -> None:
+        """The server says that this batch is not paused."""
+        with self._lock:
+            self.paused -= {batch}
 
     def suspected(self, payload: bytes) -> bool:
         """Whether ``payload``, which was not read yet, may be a suspect's: reading it may be what killed."""

@@ -10,6 +10,7 @@ from typing import Any, NotRequired, TypedDict
 
 from henchman.console.api.failure_answers import CauseJson, FailureJson
 from henchman.console.api.finding_types import FindingJson, MendJson, UsualJson
+from henchman.inspector.pauses import PauseJson
 from henchman.inspector.queues import QueueStateJson
 from henchman.inspector.tenants import TenantJson
 
@@ -266,6 +267,8 @@ class BatchJson(TypedDict):
     closed: Moment
     completed: Moment
     expires: Moment
+    paused: bool
+    pause: PauseJson | None
     reasons: list[dict[str, Any]]
     steps: int
 
@@ -448,7 +451,7 @@ class ActsJson(TypedDict):
 
 class WishJson(TypedDict):
     """What is to be done: ``act`` on ``page``, the names that stand in the address of the page's own form, and what its
-    ``form`` says. ``reason``: why, of an act that keeps it: queues pause."""
+    ``form`` says. ``reason``: why, of an act that keeps it: pauses of queues and batches."""
 
     page: str
     act: str

@@ -19,6 +19,7 @@ from henchman.inspector.jobs import JobStatus
 from henchman.inspector.metrics import ClassMetrics, Metrics, Overview, UsualTime
 from henchman.inspector.obstacles import Explanation, Obstacle
 from henchman.inspector.ordered_id import OrderedId
+from henchman.inspector.pauses import pause_json
 from henchman.inspector.processes import ProcessLook, ProcessState, Work
 from henchman.inspector.queues import QueueState
 from henchman.oncall.finding import Finding
@@ -158,7 +159,8 @@ def batch(row: BatchRow) -> dict[str, Any]:
     facts: dict[str, Any] = {name: getattr(one, name) for name in (*names, "children", "bad_children", "parent")}
     facts |= {name: moment(getattr(one, name)) for name in ("created", "closed", "completed", "expires")}
     reasons = [{"status": each.status, "reason": each.reason, "count": each.count} for each in one.reasons]
-    return {**facts, "reasons": reasons, "steps": row.steps}
+    pause = one.paused and pause_json(one.paused)
+    return {**facts, "paused": bool(pause), "pause": pause, "reasons": reasons, "steps": row.steps}
 
 
 def step(one: WorkflowStep) -> dict[str, Any]:

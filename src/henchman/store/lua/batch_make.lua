@@ -6,6 +6,7 @@
 -- include base
 -- include keys
 -- include batch
+-- include cancel_log
 local base = key('batch_base')
 local facts = base .. ARGV[1]
 if redis.call('EXISTS', facts) == 1 then
@@ -22,12 +23,18 @@ for at = 3, #ARGV, 2 do
   end
 end
 if parent then
-  local above = redis.call('HMGET', base .. parent, 'state', 'why')
+  local above = redis.call('HMGET', base .. parent, 'state', 'why', 'paused')
   if not above[1] or above[1] == 'complete' or (above[2] ~= '' and above[2] ~= 'aborted') then
     return 'PARENT'
   end
   redis.call('HSET', base .. parent .. ':jobs', 'batch:' .. ARGV[1], 'child')
   redis.call('HINCRBY', base .. parent, 'children', 1)
+  if above[3] then  -- what is part of a paused batch is paused
+    fields[#fields + 1], fields[#fields + 2] = 'paused', above[3]
+    redis.call('SADD', key('paused_batches'), ARGV[1])
+    log_cancel('|')
+    redis.call('PUBLISH', key('control_all'), 'news')
+  end
 end
 redis.call('HSET', facts, unpack(fields))
 redis.call('ZADD', key('batches'), as_text(now), ARGV[1])

@@ -56,6 +56,10 @@ local function batching()
     local well = bad == 0 and (known.why or '') == ''
     redis.call('HSET', facts, 'state', 'complete', 'completed', as_text(server_now()), 'bad', well and '0' or '1')
     redis.call('ZREM', key('cancelled'), 'batch:' .. id)  -- no job is left that the mark would stop
+    if known.paused then
+      redis.call('HDEL', facts, 'paused')
+      redis.call('SREM', key('paused_batches'), id)
+    end
     batches.record_batch(id, 'complete',
       '{"generation":' .. known.generation .. ',"counts":{' .. table.concat(counts, ',') .. '}}')
     call_back(id, 'complete', known.generation)

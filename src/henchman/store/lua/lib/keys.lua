@@ -35,6 +35,7 @@ local function key(name)
     cron_leader = 'hm:cron:leader',
     cron_seen = 'hm:cron:seen',
     batches = 'hm:batches',
+    paused_batches = 'hm:batches:paused',
     batch_base = 'hm:batch:',
     history = 'hm:history',
     history_bytes = 'hm:history:bytes',
