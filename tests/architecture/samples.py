@@ -11,6 +11,7 @@ from typing import Any
 
 from henchman.store import (
     admission,
+    batch_pauses,
     batches,
     cron,
     failures,
@@ -176,7 +177,9 @@ def _batch_retry(keys: Keys) -> Call[Any]:
 
 def _batch_hold(keys: Keys) -> Call[Any]:
     lists = [(keys.in_flight(ME, 1, name), keys.queue(name)) for name in "ab"]
-    return batches.hold(keys, ME, lists, [batches.PausedJob(pair, "b", "j", b"{}", b"{}") for pair in (1, 2)], 30_000)
+    return batch_pauses.hold(
+        keys, ME, lists, [batch_pauses.PausedJob(pair, "b", "j", b"{}", b"{}") for pair in (1, 2)], 30_000
+    )
 
 
 def _claim(keys: Keys) -> Call[Any]:
@@ -193,9 +196,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "batches.close": [lambda keys: batches.close(keys, "b", "aborted")],
     "batches.release": [lambda keys: batches.release(keys, "b", 100)],
     "batches.retry": [_batch_retry],
-    "batches.pause": [lambda keys: batches.pause(keys, "b", queues.Pause(at=1.0))],
-    "batches.unpause": [lambda keys: batches.unpause(keys, "b")],
-    "batches.hold": [_batch_hold],
+    "batch_pauses.pause": [lambda keys: batch_pauses.pause(keys, "b", queues.Pause(at=1.0))],
+    "batch_pauses.unpause": [lambda keys: batch_pauses.unpause(keys, "b")],
+    "batch_pauses.hold": [_batch_hold],
     "batches.results": [lambda keys: batches.results(keys, "b", 0, 1000)],
     "batches.started": [_started],
     "batches.note": [lambda keys: batches.note(keys, [_uniterate(keys, "a", "b"), b"[]"])],

@@ -16,8 +16,8 @@ from henchman.inspector.base import Entry, Inspector, Mask, checked_text, scoped
 from henchman.inspector.pauses import who_paused
 from henchman.inspector.sets import PAGE, Acted
 from henchman.kernel.text import shorten, visible
-from henchman.store import batches, limits, locks, needs
-from henchman.store.batches import PAUSED
+from henchman.store import batch_pauses, limits, locks, needs
+from henchman.store.batch_pauses import PAUSED
 from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, command, mapped, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.limits import limit_line
@@ -526,7 +526,7 @@ def _place_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker
 
 def _pause_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker]]:
     found = []
-    for one, pause in zip(some, (yield batches.pauses(keys, [one.name for one in some])), strict=True):
+    for one, pause in zip(some, (yield batch_pauses.pauses(keys, [one.name for one in some])), strict=True):
         state: BlockerState = "free" if pause is None else "alive"
         by = "" if pause is None else who_paused(pause)
         found.append(Blocker(PAUSED, one.name, state, since=pause and pause.at, lock="pause", by=by))

@@ -14,7 +14,7 @@ from henchman.inspector.pauses import why_paused
 from henchman.inspector.processes import ALIVE, QueueService, Work, process_state, who_serves
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, shorten, visible
-from henchman.store import batches, fair, leases, ordered_people, queues
+from henchman.store import batch_pauses, fair, leases, ordered_people, queues
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
@@ -67,7 +67,7 @@ def _ground(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[Slots
     queue = status.queue or "default"
     batch = batch_of(status.entry.job) if status.entry else ""
     asked = ask(queues.pauses(keys)), who_serves(keys, queue, mask), ask(fair.names(keys))
-    paused, service, fair_ones, [pause] = yield from side_by_side(*asked, ask(batches.pauses(keys, [batch])))
+    paused, service, fair_ones, [pause] = yield from side_by_side(*asked, ask(batch_pauses.pauses(keys, [batch])))
     if status.state != "enqueued" or queue not in fair_ones:
         return SlotsLook(paused, service, batch, pause)
     return SlotsLook(paused, service, batch, pause, *(yield from _place_in_line(keys, queue, status)))

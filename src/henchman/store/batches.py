@@ -5,19 +5,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
 from itertools import chain
 from typing import Any, Literal, NamedTuple
-
-import msgspec
 
 from henchman.errors import BatchClosed, BatchError, HistoryFull, UnknownBatch
 from henchman.store.admission import answers_of
 from henchman.store.call import Arg, Call, command, commands, load, script
-from henchman.store.jobs import leased
 from henchman.store.keys import Keys
 from henchman.store.operations import NO_SLICE, OperationSlice, Turned
-from henchman.store.queues import Pause, Stretch, raw, read_pause, set_stretch
+from henchman.store.queues import Stretch, raw, set_stretch
 
 _MAKE = load("batch_make")
 _PUSH = load("batch_push")
@@ -25,14 +21,10 @@ _CLOSE = load("batch_close")
 _RELEASE = load("batch_release")
 _RETRY = load("batch_retry")
 _RESULTS = load("batch_results")
-_PAUSE = load("batch_pause")
-_HOLD = load("batch_hold")
 _NOTE = load("note")
 _STARTED = load("started")
 
 FULL = "the history stream is full: its recorder does not keep up, or the database is away"
-PAUSED = "batch:"  # scope of the need that a held job waits for: that its batch, which is the name, goes on
-NOT_PAUSED = 2  # a status of ``hold``: it may start
 PRODUCER_MS = 30_000  # the lease of who fills a batch; renewed each third of it
 _FACTS = ("state", "why", "created", "open_for", "expires", "total", "children", "generation", "results")
 _COUNTS = (
@@ -124,7 +116,7 @@ def push_keyed(
 def _taken(batch: str, reply: Any) -> Any:
     """What was answered to a push, unless nothing of it was taken."""
     if reply == b"ABSENT":
-        raise _unknown(batch)
+        raise unknown(batch)
     if reply == b"CLOSED":
         raise BatchClosed(f"batch {batch} takes no more jobs: it was closed, cancelled or has expired")
     if reply == b"FULL":
@@ -140,7 +132,8 @@ def _names(replies: Sequence[bytes | None]) -> list[str]:
     return [_name(one or b"") for one in replies]
 
 
-def _unknown(batch: str) -> UnknownBatch:
+def unknown(batch: str) -> UnknownBatch:
+    """The error that says so."""
     return UnknownBatch(f"there is no batch {batch!r} on this server (any more)")
 
 
@@ -149,7 +142,7 @@ def close(keys: Keys, batch: str, why: str = "") -> Call[str]:
 
     def read(reply: bytes) -> str:
         if reply == b"ABSENT":
-            raise _unknown(batch)
+            raise unknown(batch)
         return reply.decode()
 
     return script(_CLOSE, [keys.queues, keys.producer(batch)], [batch, why], read, again=True)
@@ -159,67 +152,6 @@ def release(keys: Keys, batch: str, most: int) -> Call[int]:
     """Let up to ``most`` parked jobs go into their queues, or nowhere if the batch did not end well; how many are
     parked still."""
     return script(_RELEASE, [keys.queues], [batch, most], int, again=True)
-
-
-def pause(keys: Keys, batch: str, why: Pause) -> Call[bool]:
-    """None of its jobs starts any more, on any worker, until it goes on. False: it was paused already, and ``why`` is
-    noted. Raises UnknownBatch; BatchError when none of its jobs is left."""
-    return script(_PAUSE, [keys.queues], [batch, msgspec.json.encode(why)], partial(_changed, batch), again=True)
-
-
-def unpause(keys: Keys, batch: str) -> Call[bool]:
-    """A batch goes on; those of its jobs that were held go to the ends of their queues. False: it was not paused.
-    Raises UnknownBatch."""
-    return script(_PAUSE, [keys.queues], [batch, ""], partial(_changed, batch), again=True)
-
-
-def _changed(batch: str, reply: Any) -> bool:
-    if reply == b"ABSENT":
-        raise _unknown(batch)
-    if reply == b"COMPLETE":
-        raise BatchError(f"batch {batch} is complete: there is nothing left to pause")
-    return bool(reply)
-
-
-def some_paused(keys: Keys, most: int) -> Call[list[str]]:
-    """The ids of up to ``most`` paused batches."""
-    return command("SRANDMEMBER", keys.paused_batches, most, decode=lambda reply: [_name(one) for one in reply])
-
-
-def pauses(keys: Keys, batches: Sequence[str]) -> Call[list[Pause | None]]:
-    """What is noted about the pause of each of these batches, at least one; None of one that is not paused."""
-
-    def read(replies: list[Any]) -> list[Pause | None]:
-        return [None if one is None else read_pause(one) for one in replies]
-
-    return commands(*(("HGET", keys.batch(one), "paused") for one in batches), decode=read)
-
-
-class PausedJob(NamedTuple):
-    """A job of a paused batch that was about to start: the place of its in-flight list, from 1 on; its payload there,
-    and as it waits."""
-
-    pair: int
-    batch: str
-    jid: str
-    payload: bytes
-    waiting: bytes
-
-
-def hold(
-    keys: Keys, identity: str, pairs: Sequence[tuple[str, str]], jobs: Sequence[PausedJob], lease_ms: int
-) -> Call[list[int | str]]:
-    """Let jobs wait until their batches go on. ``pairs`` are (in-flight list, queue key). Of each job 1 it waits, 0 it
-    is not ours any more, ``NOT_PAUSED``, or why the server refused: it is in flight. LeaseLost, LeaseLapsed."""
-
-    def read(reply: Any) -> list[int | str]:
-        return [one if isinstance(one, int) else _name(one) for one in leased(reply)]
-
-    names = [keys.queues, keys.lease(identity), keys.tomb(identity), *chain.from_iterable(pairs)]
-    args: list[Arg] = [lease_ms]
-    for one in jobs:
-        args += (one.pair, one.batch, raw(one.jid), one.payload, one.waiting)
-    return script(_HOLD, names, args, read, again=True)
 
 
 class Retried(NamedTuple):
@@ -240,7 +172,7 @@ def retry(keys: Keys, batch: str, jobs: Sequence[Retried], part: OperationSlice 
 
     def read(reply: Any) -> list[int]:
         if reply == b"ABSENT":
-            raise _unknown(batch)
+            raise unknown(batch)
         if isinstance(reply, bytes):
             raise Turned(reply.decode())
         return list(reply)
@@ -380,7 +312,7 @@ def results(keys: Keys, batch: str, first: int, most: int) -> Call[ResultRows]:
 
     def read(reply: Any) -> ResultRows:
         if reply == b"ABSENT":
-            raise _unknown(batch)
+            raise unknown(batch)
         if reply == b"NONE":
             raise BatchError(f"batch {batch} keeps no results: make it with app.batch(…, results=True)")
         total, names, page = reply

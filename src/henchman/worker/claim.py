@@ -13,7 +13,7 @@ from typing import NamedTuple
 from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError, LimitReached, PayloadError, PoisonPill, ServerAway
 from henchman.kernel.text import described
-from henchman.store import batches, jobs, limits
+from henchman.store import batch_pauses, jobs, limits
 from henchman.store.locks import ClaimAnswer, Claimant, Drawn, claim
 from henchman.wire import times
 from henchman.wire.payload import decode, encode
@@ -118,13 +118,13 @@ class Claims:
         for run in held:
             pairs.setdefault(run.unit.flight, len(pairs) + 1)
         asked = [
-            batches.PausedJob(pairs[one.flight], run.batch_id, run.jid, one.payload, _not_pushed(one.payload))
+            batch_pauses.PausedJob(pairs[one.flight], run.batch_id, run.jid, one.payload, _not_pushed(one.payload))
             for run in held
             for one in (run.unit,)
         ]
         lists, identity = [(one.key, one.queue_key) for one in pairs], held[0].unit.flight.identity
         try:
-            call = batches.hold(self._runtime.keys, identity, lists, asked, self._session.lease_ms)
+            call = batch_pauses.hold(self._runtime.keys, identity, lists, asked, self._session.lease_ms)
             statuses = self._runtime.connections.run(call)
         except HenchmanError as error:
             if not isinstance(error, ServerAway):  # which the acker says, who waits for the server
@@ -135,7 +135,7 @@ class Claims:
 
     def _goes_on(self, run: Run, status: int | str) -> bool:
         """Whether a run that was to be held may start after all."""
-        if status == batches.NOT_PAUSED:
+        if status == batch_pauses.NOT_PAUSED:
             self._cancels.resumed(run.batch_id)
             return True
         if isinstance(status, str):
