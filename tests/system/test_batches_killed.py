@@ -52,6 +52,33 @@ def test_a_batch_under_kills(redis: Redis, redis_url: str, tmp_path: Path) -> No
     app.close()
 
 
+def test_a_batch_that_is_paused_again_and_again_under_kills(redis: Redis, redis_url: str, tmp_path: Path) -> None:
+    """Whoever is killed had jobs that ran, that were about to wait, and that had just been let go: none is lost."""
+    app = App(redis_url=redis_url)
+    with Work(tmp_path / "w", redis_url, "-p", "2", "-c", "4") as work:
+        work.ready(redis, 2)
+        with app.batch("paused") as batch:
+            for n in range(1200):
+                app.enqueue("act", f"j{n}", "sleep", 0.02)
+        for turn in range(5):
+            before = work.count("end").total()
+            until(lambda before=before: work.count("end").total() >= before + 60, "some have ended")  # type: ignore[misc]
+            batch.pause(f"turn {turn}", by="ana")
+            work.kill_one()
+            until(lambda: batch.status().counts["blocked"] > 0, "some wait")
+            batch.unpause()
+        until(lambda: batch.status().state == "complete", "the batch is complete")
+        until(lambda: not in_flight(redis), "nothing is in flight")
+    assert {name for name in work.count("end") if name.startswith("j")} == {f"j{n}" for n in range(1200)}
+    status = batch.status()
+    assert (status.counts["finished"], status.total, status.paused) == (1200, 1200, None)
+    for name in ("hm:parked", "hm:batches:paused", "hm:releases", f"hm:batch:{batch.id}:jobs", "queue:default"):
+        assert not redis.exists(name), name
+    assert not [*redis.scan_iter("hm:needs:*"), *redis.scan_iter("hm:await:*"), *redis.scan_iter("hm:ready:*")]
+    assert not redis.lrange("hm:broken", 0, -1)
+    app.close()
+
+
 @pytest.mark.parametrize("answer", [1, 2, 3])
 def test_a_push_whose_answer_is_lost_is_pushed_once(redis: Redis, redis_url: str, tmp_path: Path, answer: int) -> None:
     app = App(redis_url=redis_url)

@@ -13,6 +13,7 @@ import pytest
 from redis import Redis
 
 from henchman import App, ArgumentError, Concurrent, Kill
+from henchman.batch.auditor import Auditor
 from henchman.batch.batch import Batch
 from henchman.errors import BatchError, UnknownBatch
 from henchman.store.queues import Pause
@@ -61,7 +62,7 @@ def nothing_is_left(redis: Redis) -> None:
     left = [*redis.scan_iter("hm:needs:*"), *redis.scan_iter("hm:await:*"), *redis.scan_iter("hm:ready:*")]
     assert not left
     for name in ("hm:parked", "hm:batches:paused", "hm:parked:until", "hm:parked:due", "hm:decide", "hm:releases"):
-        assert not redis.exists(name), name
+        until(lambda name=name: not redis.exists(name), f"{name} is gone")  # type: ignore[misc]
     until(lambda: not in_flight(redis), "nothing is in flight")
     assert not redis.lrange("hm:broken", 0, -1)
 
@@ -276,6 +277,21 @@ def test_its_deadline_ends_a_job_that_waits(app: App, ran: Ran, redis: Redis) ->
         complete(batch)
     assert not ran.rows
     assert batch.status().done == 1
+    nothing_is_left(redis)
+
+
+def test_what_waits_expires_with_its_batch(app: App, ran: Ran, redis: Redis) -> None:
+    with app.batch(expires=1.0) as batch:
+        ran.work.enqueue(1)
+    batch.pause()
+    with working(app) as launcher:
+        counted(batch, "blocked", 1)
+        [auditor] = [one for one in launcher.companions if isinstance(one, Auditor)]
+        until(lambda: auditor.audit().expired, "the auditor sees that its time is over")
+        complete(batch)
+    assert not ran.rows
+    status = batch.status()
+    assert (status.why, status.counts["expired"], status.paused) == ("expired", 1, None)
     nothing_is_left(redis)
 
 
