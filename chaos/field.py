@@ -22,8 +22,9 @@ from server import Server
 
 from henchman import App
 from henchman.batch import procedures
-from henchman.errors import HenchmanError
-from henchman.store.call import run
+from henchman.errors import BatchError, HenchmanError
+from henchman.store import batch_pauses
+from henchman.store.call import Call, command, run
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
 from henchman.store.queues import Pause, pause, unpause
@@ -47,6 +48,10 @@ def until(fact: Callable[[], Any], limit: float, pause: float = 0.02) -> Any:
         if found or time.monotonic() > end:
             return found
         time.sleep(pause)  # between two looks
+
+
+def _texts(reply: Any) -> list[str]:
+    return [one.decode() for one in reply]
 
 
 class Field:
@@ -190,16 +195,33 @@ class Field:
         """Wait, unless the run is told to end."""
         self.stopping.wait(seconds)
 
+    def _try(self, call: Call[Any]) -> None:
+        try:
+            self._connections.run(call)
+        except BatchError:  # it is complete, or forgotten
+            pass
+        except Exception as error:
+            self._ledger.write("note", f"pausing: {error!r}")
+
+    def _unpause_all(self, keys: Keys) -> bool:
+        for one in self._connections.run(command("SMEMBERS", keys.paused_batches, decode=_texts)):
+            self._try(batch_pauses.unpause(keys, one))
+        return not self._connections.run(command("EXISTS", keys.paused_batches))
+
     def pause_now_and_then(self) -> None:
-        """The body of a thread: the queue "held" is paused for 3 of every 7 s, so that jobs wait in it."""
+        """The body of a thread: the queue "held", and some batches, are paused for 3 of every 7 s: jobs wait."""
         keys = Keys("")
         while not self.stopping.is_set():
             self.revive()
-            for call, seconds in ((pause(keys, "held", Pause()), 3.0), (unpause(keys, "held"), 4.0)):
-                try:
-                    self._connections.run(call)
-                except Exception as error:
-                    self._ledger.write("note", f"pausing: {error!r}")
+            some: list[str] = []
+            with contextlib.suppress(HenchmanError):
+                some = self._connections.run(command("ZRANDMEMBER", keys.batches, 5, decode=_texts))
+            begin = pause(keys, "held", Pause()), *(batch_pauses.pause(keys, one, Pause()) for one in some)
+            end = unpause(keys, "held"), *(batch_pauses.unpause(keys, one) for one in some)
+            for calls, seconds in ((begin, 3.0), (end, 4.0)):
+                for call in calls:
+                    self._try(call)
                 self.stopping.wait(seconds)
         until(lambda: self._connections.run(unpause(keys, "held")) is not None, 30)
+        until(lambda: self._unpause_all(keys), 30)
         self._ledger.write("note", "pausing ended", f"{wall():.3f}")
