@@ -74,3 +74,59 @@ def test_the_command_line_pauses_for_a_time(app: App, redis: Redis, redis_url: s
     assert "'soon' is no time: say 90s, 30m, 2h or 7d" in invoke("queues", "pause", "mail", "--for", "soon")
     assert "from 5 seconds to 30 days" in invoke("queues", "pause", "mail", "--for", "31d")
     assert app.connections.run(pauses(app.keys))["mail"] == pause
+
+
+def test_a_batch_is_paused_with_a_reason_and_resumed(app: App, redis: Redis) -> None:
+    """On its page, on the overview, in the list, for programs; and the jobs that wait say so."""
+
+    @app.job(name="import_page", queue="imports")
+    def import_page(page: int) -> None: ...
+
+    with app.batch("Catalogue of shop 77") as batch:
+        import_page.enqueue(1)
+    browser, page, act = Browser(app.console()), f"/batches/{batch.id}", f"/batches/{batch.id}/do/pause"
+    assert "No job of it starts any more, on any worker" in browser.get(act).words
+    assert press(browser, act, reason="x" * 201) == 409
+    assert batch.status().paused is None
+    assert press(browser, act, reason=f"outage {XSS}") == 303
+    paused = batch.status().paused
+    assert paused is not None
+    assert (paused.reason, abs((paused.at or 0) - time.time()) < 60) == (f"outage {XSS}", True)
+    shown = browser.get(page)
+    assert "It is paused, by" in shown.words
+    assert "<script>alert" not in shown.text
+    assert "paused" in browser.get("/batches").words
+    overview = browser.get("/")
+    assert "Batch Catalogue of shop 77 is paused: 1 job of it has not ended." in overview.words
+    assert f'href="{page}"' in overview.text
+    told = json.loads(browser.get(f"/api/v1/batches/{batch.id}").text)
+    assert (told["paused"], told["pause"]["reason"]) == (True, f"outage {XSS}")
+    [job] = app.queues["imports"].page(0, 1)
+    assert f"Its batch {batch.id} is paused" in browser.get(f"/jobs/{job.jid}").words
+    assert "pause" in browser.get("/audit").words
+    assert browser.act(page, f"{page}/do/resume").status == 303
+    assert batch.status().paused is None
+    assert "It is paused" not in browser.get(page).words
+    assert json.loads(browser.get(f"/api/v1/batches/{batch.id}").text)["pause"] is None
+
+
+def test_the_command_line_pauses_a_batch(app: App, redis: Redis, redis_url: str) -> None:
+    def invoke(*words: str) -> str:
+        return CliRunner().invoke(henchman, ["batch", *words, "--redis", redis_url]).output
+
+    @app.job(name="import_page", queue="imports")
+    def import_page(page: int) -> None: ...
+
+    with app.batch("Catalogue") as batch:
+        import_page.enqueue(1)
+    assert "is paused; what runs goes on. Undo: henchman batch unpause " in invoke(
+        "pause", batch.id, "--reason", "outage"
+    )
+    shown = invoke(batch.id)
+    assert "closed, paused" in shown
+    assert ": outage" in shown
+    assert json.loads(invoke(batch.id, "--json"))["paused"]["reason"] == "outage"
+    assert "closed, paused" in CliRunner().invoke(henchman, ["batches", "--redis", redis_url]).output
+    assert f"{batch.id} goes on" in invoke("unpause", batch.id)
+    assert f"{batch.id} was not paused" in invoke("unpause", batch.id)
+    assert "there is no batch 'gone'" in invoke("pause", "gone")

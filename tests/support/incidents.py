@@ -172,6 +172,11 @@ class NightShop:
     def paused(self) -> None:
         self.app.queues["mail"].pause()
 
+    def paused_batch(self) -> None:
+        with self.app.batch("Import of the autumn") as batch:
+            self.mail.enqueue(5)
+        batch.pause("their server is down", by="bo")
+
     def late_queue(self) -> None:
         self.redis.hset("hm:objectives", "default", 20)
         self.redis.sadd("queues", "default")
@@ -270,6 +275,7 @@ INCIDENTS: dict[str, tuple[Callable[[NightShop], None], list[str], str]] = {
     "slow server": (NightShop.slow_server, ["host-5", "45 ms"], "do/stop"),
     "many die": (NightShop.many_die, ["bank.Refused", "no such account"], "do/retry"),
     "paused queue": (NightShop.paused, ["Queue mail is paused"], "henchman queues unpause mail"),
+    "paused batch": (NightShop.paused_batch, ["Its batch", "their server is down"], "do/resume"),
     "late queue": (NightShop.late_queue, ["shop.bill", "default"], "do/cancel"),
     "late scheduler": (NightShop.late_scheduler, ["shop.remind", "Its time has come"], "do/retry"),
     "dead dependency": (NightShop.dead_dependency, ["shop.ship", "shop.pay"], "do/release"),

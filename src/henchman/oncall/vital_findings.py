@@ -151,7 +151,8 @@ def _batches(ground: Vitals, now: float) -> Iterator[Finding]:
         name = one.description or one.id
         if one.paused and left:
             why = why_paused(one.paused, now)
-            text = f"Batch {shorten(name, 80)} is paused: {count(left, 'job')} of it have not ended."
+            waits = "has not ended" if left == 1 else "have not ended"
+            text = f"Batch {shorten(name, 80)} is paused: {count(left, 'job')} of it {waits}."
             act = ("batches", one.id, "resume")
             yield Finding("warning", "paused batch", text, why, "batches", one.id, "resume it there", act=act)
         elif one.state == "abandoned" and now - one.created > STANDS:
