@@ -44,7 +44,8 @@ def _effects(status: str) -> bytes:
 def _hold(keys: Keys, *jids: str) -> Call[Any]:
     lists = [(keys.in_flight(ME, 1, "work"), keys.queue("work"))]
     stored = {jid: b'{"jid":"%b"}' % jid.encode() for jid in jids}
-    asked = [batch_pauses.PausedJob(1, "still", jid, text, text) for jid, text in stored.items()]
+    effects = {jid: json.dumps([["track", "still", jid, "blocked", "0", "", "{}", ""]]).encode() for jid in jids}
+    asked = [batch_pauses.PausedJob(1, "still", jid, text, text, effects[jid]) for jid, text in stored.items()]
     return batch_pauses.hold(keys, ME, lists, asked, 60_000)
 
 

@@ -98,7 +98,16 @@ def test_producers_and_workers_need_no_more(server: PrivateServer, namespace: st
 
 
 #: what a producer's pushes run
-PUSHED_BY = ("keyed_push", "batch_make", "batch_push", "batch_release", "batch_close", "batch_retry", "cancel")
+PUSHED_BY = (
+    "keyed_push",
+    "batch_make",
+    "batch_push",
+    "batch_release",
+    "batch_close",
+    "batch_retry",
+    "batch_pause",
+    "cancel",
+)
 
 
 @pytest.mark.parametrize("script", PUSHED_BY)

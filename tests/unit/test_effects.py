@@ -65,7 +65,7 @@ def test_the_table_knows_every_ending_and_every_kind() -> None:
     told = {effect[0] for row in TABLE.values() for some in row for effect in some}
     come = {"result", "undebounce", "step_result", "track", "said"}
     assert told | come | OF_KEYS | OF_LIMITS == set(KINDS), "five come with what was told of the end, below"
-    assert set(STATUS) == {*TABLE, "rescued", "staged", "started", "revived"}
+    assert set(STATUS) == {*TABLE, "rescued", "staged", "started", "revived", "held"}
 
 
 @pytest.mark.parametrize("ending", sorted(TABLE))
@@ -81,14 +81,14 @@ def test_a_tracked_job_changes_its_status_at_every_ending(ending: str) -> None:
     assert alone[-1][:4] == ("track", "", JID, STATUS[ending])
 
 
-@pytest.mark.parametrize("ending", [*sorted(TABLE), "rescued", "trimmed", "started", "staged", "revived"])
+@pytest.mark.parametrize("ending", [*sorted(TABLE), "held", "rescued", "trimmed", "started", "staged", "revived"])
 def test_places_are_free_with_every_ending_and_points_are_what_a_run_said(ending: str) -> None:
     limits = [["c", "bank", "x", 2, 0, 1], ["l", "shop", "", 60, 60.0, 1], ["p", "api", "y", 100, 60.0, 10]]
     job = PLAIN | {"hm": {"limits": limits}}
     free, more = ("unslot", "bank", "x", JID), ("spent", "api", "y", "100", "60.0", "-3")
-    found = effects(KEYS, job, ending, EndingFacts(spent=7))
-    assert [one for one in found if one[0] in OF_LIMITS] == ([free, more] if ending in TABLE else [])
-    assert [one for one in effects(KEYS, job, ending) if one[0] in OF_LIMITS] == ([free] if ending in TABLE else [])
+    found, gives = effects(KEYS, job, ending, EndingFacts(spent=7)), ending in {*TABLE, "held"}
+    assert [one for one in found if one[0] in OF_LIMITS] == ([free, more] if gives else [])
+    assert [one for one in effects(KEYS, job, ending) if one[0] in OF_LIMITS] == ([free] if gives else [])
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,17 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 from redis import Redis
 
-from henchman import App, ArgumentError, Concurrent, Kill
+from henchman import App, ArgumentError, Concurrent, IterableJob, Kill, Leaky
 from henchman.batch.auditor import Auditor
 from henchman.batch.batch import Batch
 from henchman.errors import BatchError, UnknownBatch
+from henchman.iterators import over_range
 from henchman.store.queues import Pause
 from henchman.wire.payload import decode
 from support.worker import in_flight, until, working
@@ -144,6 +145,33 @@ def test_who_waits_takes_no_key_and_no_place(app: App, redis: Redis) -> None:
         complete(batch)
     assert sorted(ran.rows) == [0, 1, 2, 3, 3, 4]
     assert not [*redis.scan_iter("hm:slots:*")]
+    nothing_is_left(redis)
+
+
+def test_who_waits_in_a_process_for_a_place_leaves_it(app: App, redis: Redis) -> None:
+    """Of short jobs with a limit many wait beside those that have the places, and others in line are handed one, one
+    after the other: on a pause they all give it up."""
+    seen = list[int]()
+
+    @app.job(name="work", queue="mail", limits=[Concurrent("bank", 2)])
+    def work(n: int) -> None:
+        seen.append(n)
+        time.sleep(0.001)
+
+    with working(app):
+        with app.batch() as batch:
+            batch.add(work, [(n,) for n in range(3000)])
+        for _ in range(3):
+            before = len(seen)
+            until(lambda before=before: len(seen) > before + 200, "they run")  # type: ignore[misc]
+            batch.pause()
+            until(lambda: batch.status().counts["blocked"] + len(set(seen)) == 3000, "all the others wait")
+            until(lambda: not [*redis.scan_iter("hm:slots:*")], "no place is taken")
+            batch.unpause()
+        complete(batch)
+    assert sorted(seen) == list(range(3000))
+    assert not [*redis.scan_iter("hm:slots:*")]
+    assert not redis.exists("hm:behind")
     nothing_is_left(redis)
 
 
@@ -295,6 +323,47 @@ def test_what_waits_expires_with_its_batch(app: App, ran: Ran, redis: Redis) -> 
     nothing_is_left(redis)
 
 
+def test_what_was_cancelled_while_it_was_paused_ends_and_is_not_held(app: App, redis: Redis) -> None:
+    """Nobody fetched anything between the pause and the cancellation; one kind ends by itself, after it has begun."""
+    ran, heard = Ran(app), list[int]()
+
+    @app.iterable(name="walk", queue="mail")
+    class Walk(IterableJob[[]]):
+        def build(self, *, cursor: int | None) -> Iterator[tuple[int, int]]:
+            return over_range(3, cursor=cursor)
+
+        def each_iteration(self, item: int) -> None:
+            heard.append(item)
+
+    with app.batch() as batch:
+        alone = ran.work.enqueue(0)
+        ran.work.enqueue(1)
+        app.enqueue("walk")
+    batch.pause()
+    alone.cancel()
+    with working(app):
+        counted(batch, "cancelled", 1)
+        counted(batch, "blocked", 2)
+    batch.cancel()
+    with working(app):
+        complete(batch)
+    assert batch.status().counts["cancelled"] == 3
+    assert not ran.rows
+    assert not heard
+    nothing_is_left(redis)
+
+
+def test_a_cancelled_batch_that_nobody_had_fetched_from_ends(app: App, ran: Ran, redis: Redis) -> None:
+    batch = ran.batch(range(200))
+    batch.pause()
+    batch.cancel()
+    with working(app):
+        complete(batch)
+    assert batch.status().counts["cancelled"] == 200
+    assert not ran.rows
+    nothing_is_left(redis)
+
+
 def test_why_says_who_and_what_to_do(app: App, ran: Ran) -> None:
     batch = ran.batch(range(1))
     batch.pause("provider outage", by="ana")
@@ -386,3 +455,24 @@ def test_the_same_awaited(app: App, ran: Ran) -> None:
 
     batch = ran.batch(range(1))
     assert asyncio.run(both()) == [True, True]
+
+
+def test_its_time_under_a_rate_is_given_anew(app: App, redis: Redis) -> None:
+    """Those that had their time while it was paused come one after the other all the same, not all at once."""
+    seen = list[float]()
+
+    @app.job(name="call", queue="mail", limits=[Leaky("shop", 1, per=0.3)])
+    def call(n: int) -> None:
+        seen.append(time.monotonic())
+
+    with app.batch() as batch:
+        batch.add(call, [(n,) for n in range(4)])
+    with working(app):
+        until(lambda: redis.zcard("schedule") + len(seen) == 4, "they have their times")
+        batch.pause()
+        until(lambda: batch.status().counts["blocked"] + len(seen) == 4, "and wait, when these have come")
+        batch.unpause()
+        complete(batch)
+    assert len(seen) == 4
+    assert all(b - a > 0.2 for a, b in zip(seen, seen[1:], strict=False)), seen
+    nothing_is_left(redis)

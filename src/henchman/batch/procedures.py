@@ -83,8 +83,8 @@ def release(keys: Keys, batch: str) -> Procedure[None]:
 def expire(runtime: Runtime, batch: str) -> Procedure[None]:
     """Nothing of a batch starts any more: its time is over. Jobs that wait for their time or a retry go at once; those
     that a pause held end as they come to a worker."""
-    yield from close(runtime.keys, batch, "expired")
     yield batch_pauses.unpause(runtime.keys, batch)
+    yield from close(runtime.keys, batch, "expired")
     for key in (runtime.keys.schedule, runtime.keys.retry):
         yield from _sweep(runtime, key, batch, "expired", "its batch had expired")
 

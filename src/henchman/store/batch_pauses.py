@@ -51,7 +51,7 @@ def _changed(batch: str, reply: Any) -> bool:
 def some_paused(keys: Keys, most: int) -> Call[list[str]]:
     """The ids of up to ``most`` paused batches."""
     return command(
-        "SRANDMEMBER", keys.paused_batches, most, decode=lambda reply: [one.decode("utf-8", "replace") for one in reply]
+        "SSCAN", keys.paused_batches, 0, "COUNT", most, decode=lambda reply: [one.decode() for one in reply[1][:most]]
     )
 
 
@@ -66,13 +66,14 @@ def pauses(keys: Keys, batches: Sequence[str]) -> Call[list[Pause | None]]:
 
 class PausedJob(NamedTuple):
     """A job of a paused batch that was about to start: the place of its in-flight list, from 1 on; its payload there,
-    and as it waits."""
+    and as it waits; and the effects of that."""
 
     pair: int
     batch: str
     jid: str
     payload: bytes
     waiting: bytes
+    effects: bytes = b""
 
 
 def hold(
@@ -87,5 +88,5 @@ def hold(
     names = [keys.queues, keys.lease(identity), keys.tomb(identity), *chain.from_iterable(pairs)]
     args: list[Arg] = [lease_ms]
     for one in jobs:
-        args += (one.pair, one.batch, raw(one.jid), one.payload, one.waiting)
+        args += (one.pair, one.batch, raw(one.jid), one.payload, one.waiting, one.effects)
     return script(_HOLD, names, args, read, again=True)

@@ -128,6 +128,7 @@ class _Surroundings:
     """The acker, reporter, watchdog, lease, cancellations and scoreboard of one run that no worker surrounds."""
 
     identity, valid_until, grace = "testing", math.inf, 0.0
+    paused = frozenset[str]()  # to pause a batch takes a server
 
     def __init__(self, cancelled: Collection[str]) -> None:
         self.jids = cancelled

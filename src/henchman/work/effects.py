@@ -75,6 +75,7 @@ STATUS: Final = {
     **dict.fromkeys(("snoozed", "deferred"), "scheduled"),
     **dict.fromkeys(("released", "interrupted", "rescued", "staged", "revived"), "enqueued"),
     "started": "working",
+    "held": "blocked",  # its batch is paused
 }
 
 Effect = tuple[str, ...]

@@ -30,7 +30,7 @@ ONCE_FOR: Final = 7 * 86400  # seconds
 _ONCE_LONGEST: Final = 366 * 86400
 _PHASES: Final = frozenset("ouwrf")
 
-_STARTED = frozenset({"retry", "snoozed", "deferred", "released", "interrupted"})
+_STARTED = frozenset({"retry", "snoozed", "deferred", "released", "interrupted", "held"})
 _DEAD = frozenset({"dead", "kept", "invalid", "poisoned"})
 _OVER = frozenset({"done", "failed", "discarded", "gone", "expired", "cancelled", "deleted"})
 

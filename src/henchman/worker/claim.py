@@ -17,6 +17,7 @@ from henchman.store import batch_pauses, jobs, limits
 from henchman.store.locks import ClaimAnswer, Claimant, Drawn, claim
 from henchman.wire import times
 from henchman.wire.payload import decode, encode
+from henchman.work.effects import EndingFacts, encoded
 from henchman.work.limits import TIME, limits_asked, limits_of, limits_text, max_wait, places_end, without_time
 from henchman.work.locks import JobKey, is_exclusive, key_of
 from henchman.work.outcome import Outcome
@@ -117,11 +118,7 @@ class Claims:
         pairs: dict[InFlightList, int] = {}
         for run in held:
             pairs.setdefault(run.unit.flight, len(pairs) + 1)
-        asked = [
-            batch_pauses.PausedJob(pairs[one.flight], run.batch_id, run.jid, one.payload, _not_pushed(one.payload))
-            for run in held
-            for one in (run.unit,)
-        ]
+        asked = [self._paused_job(run, pairs[run.unit.flight]) for run in held]
         lists, identity = [(one.key, one.queue_key) for one in pairs], held[0].unit.flight.identity
         try:
             call = batch_pauses.hold(self._runtime.keys, identity, lists, asked, self._session.lease_ms)
@@ -132,6 +129,13 @@ class Claims:
             statuses = [*[described(error)] * len(held)]
         told = {id(run): status for run, status in zip(held, statuses, strict=True)}
         return [run for run in runs if id(run) not in told or self._goes_on(run, told[id(run)])]
+
+    def _paused_job(self, run: Run, pair: int) -> batch_pauses.PausedJob:
+        stored = run.unit.payload
+        job = decode(without_time(stored) if TIME in run.unit.job else stored)  # its time under a rate will be past
+        job.pop("enqueued_at", None)  # it is pushed once more when its batch goes on
+        effects = encoded(self._runtime.keys, job, "held", _HELD)
+        return batch_pauses.PausedJob(pair, run.batch_id, run.jid, stored, encode(job), effects)
 
     def _goes_on(self, run: Run, status: int | str) -> bool:
         """Whether a run that was to be held may start after all."""
@@ -303,6 +307,7 @@ class Claims:
 
 
 _NO_KEY = JobKey("", "", "-")
+_HELD = EndingFacts(detail={"reason": "its batch is paused"})
 
 
 def declare_limits(runtime: Runtime) -> None:
@@ -316,13 +321,6 @@ def declare_limits(runtime: Runtime) -> None:
             for by in parts:
                 while runner.run(limits.hand(keys, name, by)):
                     pass
-
-
-def _not_pushed(stored: bytes) -> bytes:
-    """``stored`` as it waits: it is pushed once more when its batch goes on."""
-    job = decode(stored)
-    job.pop("enqueued_at", None)
-    return encode(job)
 
 
 def _with_latest(stored: bytes, latest: bytes) -> bytes:

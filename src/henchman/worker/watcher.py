@@ -144,8 +144,8 @@ class Cancels:
         return run.jid in self.jids or (run.batch_id != "" and f"batch:{run.batch_id}" in self.jids)
 
     def holds(self, run: Run) -> bool:
-        """Whether ``run`` is of a paused batch."""
-        return run.batch_id in self.paused
+        """Whether ``run`` is of a paused batch; one that was cancelled ends instead."""
+        return run.batch_id in self.paused and not self.has(run)
 
     def resumed(self, batch: str) -> None:
         """The server says that this batch is not paused."""

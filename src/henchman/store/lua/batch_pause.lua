@@ -2,12 +2,13 @@
 -- KEYS queues
 -- ARGV batch note
 -- returns 1; 0 it was paused already, or was not; "ABSENT" there is none; "COMPLETE" none of its jobs is left. note: JSON,
---   see store/batches.py; empty: the batch goes on. Workers compare the counter with every fetch, and are told to look.
+--   see store/batch_pauses.py; empty: the batch goes on. Workers compare the counter with every fetch, and are told to look.
 --   Who was held (batch_hold.lua) goes into its queue: here, or where they are many by the stager, see lib/needs.lua.
 -- include base
 -- include keys
 -- include cancel_log
--- include effects
+-- include needs
+-- include batch
 local ID, NOTE = ARGV[1], ARGV[2]
 local facts, changed = key('batch_base') .. ID, nil
 local state = redis.call('HGET', facts, 'state')
@@ -23,8 +24,10 @@ if NOTE ~= '' then
 else
   changed = redis.call('HDEL', facts, 'paused')
   redis.call('SREM', key('paused_batches'), ID)
-  prepare_effects().needing().met('batch:', ID)
-  finish_effects()
+  local batches = batching()
+  count_let_go(batches)
+  needing().met('batch:', ID)
+  batches.flush()
 end
 if changed == 1 then
   log_cancel('|')
