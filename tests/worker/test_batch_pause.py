@@ -7,6 +7,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -474,5 +475,5 @@ def test_its_time_under_a_rate_is_given_anew(app: App, redis: Redis) -> None:
         batch.unpause()
         complete(batch)
     assert len(seen) == 4
-    assert all(b - a > 0.2 for a, b in zip(seen, seen[1:], strict=False)), seen
+    assert all(b - a > 0.2 for a, b in pairwise(seen)), seen
     nothing_is_left(redis)
