@@ -72,4 +72,5 @@ class SettingKeywords(TypedDict, total=False):
     console_password: str | None
     console_look_password: str | None
     console_links: Mapping[str, str] | str | None
+    console_extensions: _Texts | None
     encryption_keys: Mapping[str, str] | str | None

@@ -334,6 +334,9 @@ class Config:
     console_links: Mapping[str, str] = _key(
         {}, sources.links(), 'Other sites that the console\'s pages lead to, by name: logs = "https://…?q={jid}".'
     )
+    console_extensions: tuple[str, ...] = _key(
+        ("*",), sources.words(), "What of other packages the console shows, by name."
+    )
     encryption_keys: Mapping[str, str] = _key(
         {},
         _encryption_keys(),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from henchman.client.runtime import Runtime
@@ -12,7 +12,7 @@ from henchman.console.pages import Download, Query, Screen, View
 from henchman.console.render import place_of
 from henchman.errors import ArgumentError, HistoryError, OutboxError
 from henchman.history.records import LiveMessages
-from henchman.inspector.base import argument_text
+from henchman.inspector.base import Entry, argument_text
 from henchman.inspector.errors import ErrorGroup, error_group
 from henchman.inspector.jobs import JobStatus, Searched, find_job, recorded, search_on
 from henchman.inspector.metrics import metrics
@@ -40,12 +40,19 @@ class LifeMoment(NamedTuple):
     after: float | None
 
 
+def _as_entry(status: JobStatus) -> Entry:
+    """A job of which history alone knows; secret arguments are masked there."""
+    job = {"class": status.name, "jid": status.jid, "queue": status.queue}
+    return Entry(json.dumps({**job, "args": list(status.args), "kwargs": status.kwargs}, default=str).encode())
+
+
 class JobPages:
     """The pages and the acts."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, facts: Callable[[Entry], Sequence[Any]]) -> None:
         self._runtime = runtime
         self._again = Again(runtime)
+        self._facts = facts
 
     @property
     def views(self) -> Mapping[tuple[str, int], View]:
@@ -73,6 +80,7 @@ class JobPages:
         facts |= _failures(status, kind) | {"cause": status.cause}
         facts |= {"told": self._words(status), "batch": batch_of(status.entry.job or {}) if status.entry else None}
         facts |= {"why": self._unpushed(status) or why}
+        facts |= {"more_facts": self._facts(status.entry or _as_entry(status)) if status.name else []}
         facts |= {"why_not_again": self._again.why_not(status), "old": old, "new": new}
         hints = {name: query.word(name) for name in ("at", "queue", "place", "look") if query.word(name)}
         facts |= {"hints": hints, "searched": searched if _looks_on(query) else None}

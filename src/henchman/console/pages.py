@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from henchman.client.runtime import Runtime
 from henchman.console.chart import chart, due_chart, rate, spark
@@ -32,6 +32,7 @@ from henchman.inspector.queues import Queues, QueueState, look_at_queues
 from henchman.inspector.search import Hint
 from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.oncall.deeds import Missing
+from henchman.oncall.finding import Finding
 from henchman.oncall.findings import LOST, weighed
 from henchman.oncall.views import VIEWED
 from henchman.oncall.vitals import MISSED, look
@@ -121,13 +122,13 @@ class Query:
     """What stands behind the question mark; whatever makes no sense counts as not said."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = given
+        self.given = given
         self.search = given.get("q", "")[:LONGEST_SEARCH].strip()
         self.page = self._whole("p", 1, _FIRST // MOST_ROWS)
         self.rows = min(self._whole("n", ROWS, MOST_ROWS), MOST_ROWS)
 
     def _whole(self, name: str, default: int, most: int) -> int:
-        text = self._given.get(name, "")
+        text = self.given.get(name, "")
         return min(max(int(text), 1), most) if text.isascii() and text.isdigit() and len(text) < 12 else default
 
     @property
@@ -141,7 +142,7 @@ class Query:
 
     def word(self, name: str, *known: str) -> str:
         """What a filter says, where that is one of ``known`` words; without these any text. Empty: it says nothing."""
-        text = self._given.get(name, "")[:200].strip()
+        text = self.given.get(name, "")[:200].strip()
         return text if not known or text in known else ""
 
     def sort(self, known: Iterable[str]) -> str:
@@ -204,11 +205,19 @@ SETS: Final[tuple[SetName, ...]] = ("retries", "scheduled", "dead")
 _VERBS: Final = {"retries": ("retry", "kill", "delete"), "scheduled": ("retry", "delete"), "dead": ("retry", "delete")}
 
 
+class MoreFound(Protocol):
+    """What extensions add: findings, and themselves."""
+
+    def findings(self) -> Sequence[Finding]: ...
+    def added(self) -> Sequence[Any]: ...
+
+
 class Screens:
     """The pages of one app. Each method is one page; it asks the server and never writes."""
 
-    def __init__(self, runtime: Runtime) -> None:
+    def __init__(self, runtime: Runtime, more: MoreFound) -> None:
         self._runtime = runtime
+        self._more = more
         #: shared by all who watch the overview, or what is busy
         self.everything = Snapshot(self._everything)
         self.fleet = Snapshot(self._fleet)
@@ -256,7 +265,7 @@ class Screens:
             "overview.html",
             {
                 "seen": seen,
-                "weighed": (found_wrong := weighed(seen, failing, ground)),
+                "weighed": (found_wrong := weighed(seen, failing, ground, self._more.findings())),
                 "findings": found_wrong.shown,
                 "queues": [(one, flow_of(ground.levels, ground.ran, one, seen.at)) for one in shown],
                 "recent": _recent(acts.entries, found.deploys, seen.at),
@@ -403,9 +412,8 @@ class Screens:
 
     def system(self, query: Query) -> Screen:
         """The ground under the jobs."""
-        return Screen(
-            "system.html", {"checks": examine(self._runtime.connections, self._runtime.keys, pings=1, blocked=_BLOCKED)}
-        )
+        checks = examine(self._runtime.connections, self._runtime.keys, pings=1, blocked=_BLOCKED)
+        return Screen("system.html", {"checks": checks, "extensions": self._more.added()})
 
 
 class RunningRow(NamedTuple):

@@ -34,6 +34,7 @@ from henchman.console.batches import BatchPages
 from henchman.console.bulk import BulkActs
 from henchman.console.days import DayPages
 from henchman.console.errors import ErrorPages
+from henchman.console.extensions import Extensions
 from henchman.console.files import FilePages, answer_of
 from henchman.console.guard import Access, Denied, Visitor, address_of, forged, hardened, with_session
 from henchman.console.jobs import JobPages
@@ -83,8 +84,10 @@ class Console:
         self._runtime = runtime
         self._access = access
         self._bulk = BulkActs(runtime, carries_out=not access.read_only)
+        self._extensions = Extensions(runtime, runtime.config.console_extensions)
         subjects: Sequence[Subject] = [
-            JobPages(runtime),
+            self._extensions,
+            JobPages(runtime, self._extensions.facts),
             BatchPages(runtime),
             OrderedPages(runtime),
             WaitingPages(runtime),
@@ -98,14 +101,14 @@ class Console:
             SearchPage(runtime),
             self._bulk,
         ]
-        self._screens = Screens(runtime)
+        self._screens = Screens(runtime, self._extensions)
         self._saved = Snapshot(lambda: run(runtime.connections, saved_views(runtime.keys)), 0.0, _SEEN, 0.0)
         self._views: dict[tuple[str, int], View] = {**self._screens.views}
         deeds: dict[tuple[str, str], Deed] = {}
         for one in subjects:
             self._views |= one.views
             deeds |= one.deeds
-        self._deeds = Deeds(runtime, deeds)
+        self._deeds = Deeds(runtime, deeds, self._extensions.findings)
         self._api = JsonApi(runtime, self._deeds)
         self._label, self._tone = label, tone
 
@@ -204,7 +207,10 @@ class Console:
         view = self._views.get((page, len(names)))
         if view is None:
             raise Missing("there is no such page")
-        return view(*names, query)
+        shown = view(*names, query)
+        if isinstance(shown, Screen) and isinstance(rows := shown.facts.get("rows"), EntryRows):
+            self._extensions.name(rows.entries)
+        return shown
 
     def _page(
         self,
@@ -221,7 +227,7 @@ class Console:
             **self._frame(request, links, visitor, parts),
             **page.facts,
             "query": query,
-            "here": parts[0] if parts else "",
+            "here": "/".join(parts[: 2 if parts[:1] == ["x"] else 1]),
             "took": None if began is None else time.perf_counter() - began,
             "pager": None,
             "saved": self._views_of(parts),
@@ -246,7 +252,7 @@ class Console:
         theme = request.cookies.get("henchman_theme", "")
         return {
             "links": links,
-            "nav": NAV,
+            "nav": NAV + self._extensions.nav,
             "now": time.time(),
             "may_act": visitor.role == "act",
             "inside": visitor.role is not None,

@@ -86,6 +86,7 @@ class Entry:
     def __init__(self, payload: bytes, score: float | None = None, mask: Mask | None = None) -> None:
         self.payload = payload
         self.score = score
+        self.shown = ""  # in place of its name and arguments, where somebody knows better
         self._mask = mask
 
     def __repr__(self) -> str:
@@ -147,6 +148,8 @@ class Entry:
 
     def call_text(self, most: int = 200) -> str:
         """The job as a call, ``mail.send(42, "de")``; the beginning of the text when it is no JSON object."""
+        if self.shown:
+            return shorten(self.shown, most)
         return f"{self.name}({argument_text(*self.arguments, most)})" if self.job else self.name
 
     def time(self, field: str) -> float | None:

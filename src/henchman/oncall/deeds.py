@@ -21,7 +21,7 @@ from henchman.kernel.figures import figure, span, utc
 from henchman.kernel.text import count, visible
 from henchman.oncall import mutes, views
 from henchman.oncall.finding import Finding
-from henchman.oncall.findings import findings
+from henchman.oncall.findings import weighed
 from henchman.oncall.vitals import look
 from henchman.store.call import Procedure, run
 from henchman.store.leases import ask_time
@@ -136,10 +136,17 @@ def paused_by(queue: Queue | OrderedQueue, order: Order) -> str:
 
 
 class Deeds:
-    """The acts of one app, by page and verb; ``more``: those that other modules have."""
+    """The acts of one app, by page and verb; ``more``: those that other modules have; ``others``: what extensions find
+    wrong."""
 
-    def __init__(self, runtime: Runtime, more: Mapping[tuple[str, str], Deed] | None = None) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        more: Mapping[tuple[str, str], Deed] | None = None,
+        others: Callable[[], Sequence[Finding]] = tuple,
+    ) -> None:
         self._runtime = runtime
+        self.others = others
         self._queues, self._processes = Queues(runtime), Processes(runtime)
         sets = {
             (which, verb): Deed(title, question, self._on_set(which, method))
@@ -263,7 +270,7 @@ class Deeds:
 
     def _finding(self, id: str) -> Finding:
         """Unwanted when it is not among the findings."""
-        known = findings(*run(self._runtime.connections, look(self._runtime.keys)))
+        known = weighed(*run(self._runtime.connections, look(self._runtime.keys)), self.others()).shown
         found = next((one for one in known if one.id == id), None)
         if found is None:
             raise Unwanted(f"there is no finding {visible(id)[:40]} any more: it has gone, or is muted")

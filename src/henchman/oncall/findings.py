@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from math import inf
 from typing import Final, NamedTuple, ParamSpec
 
@@ -45,9 +45,11 @@ class Weighed(NamedTuple):
     muted: list[tuple[Finding, Mute]]
 
 
-def weighed(seen: Overview, failing: Errors | None = None, ground: Vitals | None = None) -> Weighed:
-    """Everything that is wrong: what is shown, and what is muted."""
-    found = _findings(seen, failing, ground)
+def weighed(
+    seen: Overview, failing: Errors | None = None, ground: Vitals | None = None, more: Sequence[Finding] = ()
+) -> Weighed:
+    """Everything that is wrong: what is shown, and what is muted. ``more``: what others found."""
+    found = sorted([*_findings(seen, failing, ground), *more], key=lambda one: one.severity != "critical")
     mutes = {name: one for name, one in ground.mutes.items() if one.until > seen.at} if ground else {}
     shown = [one for one in found if one.id not in mutes]
     return Weighed(shown, [(one, mutes[one.id]) for one in found if one.id in mutes])

@@ -195,7 +195,7 @@ class JsonApi:
 
     def _seen(self) -> tuple[figures.Overview, Weighed]:
         found = self._run(look(self._keys, self._mask))
-        return found.seen, weighed(*found)
+        return found.seen, weighed(found.seen, found.failing, found.ground, self._deeds.others())
 
     def overview(self, ask: Ask) -> dict[str, Any]:
         seen, found = self._seen()
