@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from redis import Redis
 
 from henchman import App
+from henchman.console.extensions import Extensions
 from support.browsing import DEAD, XSS, Browser
 from support.garbage import payload
 
@@ -197,3 +199,12 @@ def test_without_extensions_nothing_is_shown_of_them(app: App) -> None:
     assert "More" not in [word for word in browser.get("/system").words.split() if word == "More"]
     assert "Extensions" not in browser.get("/system").words
     assert browser.get("/x/billing").status == 404
+
+
+def test_a_fork_asks_them_too(package: None, app: App) -> None:
+    """A server that loads the application before it forks: the thread that was asked is not in the child."""
+    extensions = Extensions(app, ["billing"])
+    assert extensions.findings()
+    if not (child := os.fork()):
+        os._exit(len(extensions.findings()))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2

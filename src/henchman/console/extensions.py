@@ -121,7 +121,8 @@ class _Asked:
         self.problem = ""
         self._hangs = 0
         self._lock = threading.Lock()
-        self._calls: SimpleQueue[Callable[[], None]] | None = None
+        self._calls = SimpleQueue[Callable[[], None]]()
+        self._server: threading.Thread | None = None
 
     def ask(self, what: Callable[[], T], default: T) -> T:
         """What it answers within a second; ``default`` where it does not, or raises."""
@@ -139,16 +140,16 @@ class _Asked:
 
             calls.put(call)
             if not answered.wait(_WAIT):
-                self._calls, self._hangs = None, self._hangs + 1
+                self._server, self._hangs = None, self._hangs + 1
                 off = ", and is asked no more" if self._hangs >= _HANGS else ""
                 self._note(f"it did not answer within {_WAIT:g} s{off}")
             return found[0] if found else default
 
     def _thread(self) -> SimpleQueue[Callable[[], None]]:
-        if self._calls is None:
-            self._calls = SimpleQueue()
-            name = f"henchman-console-{self.name}"
-            threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True).start()
+        if self._server is None or not self._server.is_alive():  # a fork leaves it behind
+            self._calls, name = SimpleQueue(), f"henchman-console-{self.name}"
+            self._server = threading.Thread(target=_serve, args=(self._calls,), name=name, daemon=True)
+            self._server.start()
         return self._calls
 
     def _note(self, problem: str) -> None:
