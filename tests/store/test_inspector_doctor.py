@@ -64,7 +64,7 @@ def test_a_server_that_is_ill() -> None:
         bad = {name for name, one in checks.items() if one.verdict == "bad"}
         warned = {name for name, one in checks.items() if one.verdict == "warn"}
         assert bad == {"eviction policy", "persistence", "broken effects"}
-        assert warned == {"paused queues", "lost processes"}
+        assert warned == {"pauses", "lost processes"}
         assert all(one.advice for one in checks.values() if one.verdict != "ok")
         assert "an effect\x1b that failed" in checks["broken effects"].text
         store.connections.close()

@@ -22,6 +22,7 @@ from henchman.inspector.sets import PAGE
 from henchman.kernel.figures import utc
 from henchman.kernel.text import count, shorten, visible
 from henchman.store import fair, history, leases, ordered_people, queues
+from henchman.store.batch_pauses import some_paused
 from henchman.store.call import (
     Procedure,
     Runner,
@@ -108,7 +109,7 @@ def _examined(keys: Keys, taken: Sequence[float], most: int, *, replica: bool = 
         server.clocks(),
         server.broken_effects(),
         server.lost_submissions(),
-        server.paused_queues(),
+        server.pauses(),
         server.blocked_jobs(most),
         server.limits(),
         server.lost_processes(),
@@ -122,7 +123,7 @@ def _examined(keys: Keys, taken: Sequence[float], most: int, *, replica: bool = 
     more = (
         "broken effects",
         "lost submissions",
-        "paused queues",
+        "pauses",
         "fair queues",
         "blocked jobs",
         "limits",
@@ -287,17 +288,21 @@ class _Server:
         text = f"{int(count):,} jobs were not pushed after the commit that they waited for; the latest: {shown}"
         return Diagnosis("bad", text, f"push by hand what is missing, then: DEL {key}")
 
-    def paused_queues(self) -> Procedure[Diagnosis]:
+    def pauses(self) -> Procedure[Diagnosis]:
+        """Queues and batches of which nothing starts."""
         try:
-            found: dict[str, queues.Pause] = yield queues.pauses(self._keys)
+            asked = ask(queues.pauses(self._keys)), ask(some_paused(self._keys, 5))
+            found, batches = yield from side_by_side(*asked)
         except ServerAway:
             raise
         except ServerError as error:
             return _unreadable(error, self._keys.paused)
-        if not found:
+        if not (found or batches):
             return Diagnosis("ok", "none")
         names = [f"{name} (until {utc(found[name].until)})" if found[name].until else name for name in sorted(found)]
-        return Diagnosis("warn", f"{_listed(names)}: nothing starts from there", "henchman queues unpause NAME")
+        names += [f"batch {one}" for one in sorted(batches)]
+        way = "henchman queues unpause NAME" if found else f"henchman batch unpause {batches[0]}"
+        return Diagnosis("warn", f"{_listed(names)}: nothing starts from there", way)
 
     def blocked_jobs(self, most: int) -> Procedure[Diagnosis]:
         """Jobs that wait for one that will not succeed by itself, or for very long."""
