@@ -27,6 +27,11 @@ from henchman.web.extension import Extension, ExtensionFile, Fact, Trouble
 XSS = {xss!r}
 
 
+class Evil:
+    def __html__(self):
+        raise ValueError("no HTML today")
+
+
 class Billing(Extension):
     title = "Billing"
 
@@ -40,6 +45,10 @@ class Billing(Extension):
                 return ExtensionFile(b"1", "text/javascript; charset=utf-8")
             case ["odd"]:
                 return ExtensionFile(b"1", "text/html\\r\\nX-Evil: 1")
+            case ["evil"]:
+                return Evil()
+            case ["text"]:
+                return ExtensionFile("no bytes", "text/plain")
             case ["raises"]:
                 raise ValueError("no money " + XSS)
 
@@ -139,6 +148,8 @@ def test_what_raises_or_hangs_takes_no_page_with_it(browser: Browser) -> None:
     assert page.status == 502
     assert "It has nothing to show: ValueError: no money" in page.words
     assert "<script>alert" not in page.text
+    assert "ValueError: no HTML today" in browser.get("/x/billing/evil").words
+    assert "TypeError: an ExtensionFile has bytes" in browser.get("/x/billing/text").words
     assert browser.get("/x/billing").status == 200
     for _ in range(4):
         began = time.monotonic()
@@ -146,7 +157,9 @@ def test_what_raises_or_hangs_takes_no_page_with_it(browser: Browser) -> None:
     assert time.monotonic() - began < 0.25, "it is asked no more"
     assert browser.get("/").status == 200
     system = browser.get("/system").words
-    assert "billing 1.2 a page, facts of a job, findings, how calls are shown mend ValueError: no money" in system
+    assert (
+        "billing 1.2 a page, facts of a job, findings, how calls are shown mend TypeError: an ExtensionFile" in system
+    )
     assert "broken 1.2 – mend OSError: no configuration" in system
     assert "foreign 1.2 – mend TypeError: shop_billing:not_one is no subclass of henchman.web.extension.Ext" in system
     assert "missing 1.2 – mend ModuleNotFoundError: No module named 'shop_billing_that_is_not_there'" in system

@@ -25,7 +25,7 @@ from henchman.oncall.finding import Finding
 __all__ = ["Added", "Extension", "ExtensionFile", "Extensions", "Fact", "Trouble"]
 
 GROUP: Final = "henchman.console"
-_WAIT: Final = 1.0  # seconds for an answer
+_WAIT, _LOAD = 1.0, 10.0  # seconds for an answer, and until it is imported and made
 _HANGS: Final = 3  # threads of one extension that did not answer: then it is asked no more
 _MOST: Final = 20  # facts, and findings, of one extension
 _LONG: Final = 300  # characters of a fact
@@ -124,8 +124,9 @@ class _Asked:
         self._calls = SimpleQueue[Callable[[], None]]()
         self._server: threading.Thread | None = None
 
-    def ask(self, what: Callable[[], T], default: T) -> T:
-        """What it answers within a second; ``default`` where it does not, or raises."""
+    def ask(self, what: Callable[[], T], default: T, wait: float | None = None) -> T:
+        """What it answers within a second, or so many; ``default`` where it does not, or raises."""
+        wait = _WAIT if wait is None else wait
         if self._hangs >= _HANGS:
             return default
         with self._lock:  # one after the other
@@ -139,10 +140,10 @@ class _Asked:
                 answered.set()
 
             calls.put(call)
-            if not answered.wait(_WAIT):
+            if not answered.wait(wait):
                 self._server, self._hangs = None, self._hangs + 1
                 off = ", and is asked no more" if self._hangs >= _HANGS else ""
-                self._note(f"it did not answer within {_WAIT:g} s{off}")
+                self._note(f"it did not answer within {wait:g} s{off}")
             return found[0] if found else default
 
     def _thread(self) -> SimpleQueue[Callable[[], None]]:
@@ -171,7 +172,7 @@ class Extensions:
         points = {one.name: one for one in entry_points(group=GROUP)}
         self._asked = [_Asked(one) for name, one in sorted(points.items()) if "*" in only or name in only]
         for one in self._asked:
-            one.made = one.ask(partial(_made, points[one.name], app), None)
+            one.made = one.ask(partial(_made, points[one.name], app), None, _LOAD)
         self._live = [(one, one.made) for one in self._asked if one.made is not None]
         for name in sorted({*only} - points.keys() - {"*"}):
             _log.warning("console_extensions names %s, and no package brings it", visible(name))
@@ -198,14 +199,15 @@ class Extensions:
         one, made = next(((one, made) for one, made in self._live if one.name == name and made.title), (None, None))
         if one is None or made is None:
             raise Missing(f"no extension brings a page {visible(name)}: see System")
-        said = one.ask(lambda: made.page(path, query.given), _NOTHING)
+        said = one.ask(lambda: _said(made.page(path, query.given)), _NOTHING)
         if said is None:
             raise Missing(f"{visible(name)} has no such page")
         if isinstance(said, ExtensionFile):
             media_type = said.media_type if _MEDIA.fullmatch(said.media_type) else "application/octet-stream"
             return Download(_PLAIN.sub("_", (path or [name])[-1])[-80:], media_type, iter([said.body]), kept=False)
         problem = one.problem if said is _NOTHING else ""
-        facts = {"title": made.title, "body": said, "is_html": hasattr(said, "__html__"), "problem": problem}
+        (body, is_html) = ("", False) if problem else said
+        facts = {"title": made.title, "body": body, "is_html": is_html, "problem": problem}
         return Screen("extension.html", facts, 502 if problem else 200)
 
     def facts(self, job: Entry) -> list[Fact]:
@@ -248,6 +250,17 @@ def _made(point: EntryPoint, app: Any) -> Extension:
     if not isinstance(made, Extension):
         raise TypeError(f"{point.value} is no subclass of henchman.web.extension.Extension")
     return made
+
+
+def _said(page: str | Html | ExtensionFile | None) -> ExtensionFile | tuple[str, bool] | None:
+    """What a page says, made here: a text and whether it is HTML, or a file."""
+    if page is None:
+        return None
+    if isinstance(page, ExtensionFile):
+        if not isinstance(page.body, bytes) or not isinstance(page.media_type, str):
+            raise TypeError("an ExtensionFile has bytes and the text of a media type")
+        return page
+    return (page.__html__(), True) if hasattr(page, "__html__") else (str(page), False)
 
 
 def _has(made: Extension | None, name: str) -> bool:

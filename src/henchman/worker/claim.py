@@ -124,9 +124,9 @@ class Claims:
             call = batch_pauses.hold(self._runtime.keys, identity, lists, asked, self._session.lease_ms)
             statuses = self._runtime.connections.run(call)
         except HenchmanError as error:
+            statuses = [*[described(error)] * len(held)]
             if not isinstance(error, ServerAway):  # which the acker says, who waits for the server
                 self._runtime.events.failed("claims", error)
-            statuses = [*[described(error)] * len(held)]
         told = {id(run): status for run, status in zip(held, statuses, strict=True)}
         return [run for run in runs if id(run) not in told or self._goes_on(run, told[id(run)])]
 
@@ -144,7 +144,6 @@ class Claims:
             return True
         if isinstance(status, str):
             reason = f"its batch is paused, and it could not be held: {status}"
-            self._runtime.events.emit("refused", unit=run.unit, ending="held", reason=status)
             self._acker.submit(run.unit, Outcome("deferred", run.unit.payload, REFUSED, reason), run.unit.job)
         else:
             self._session.held.discard(run.unit)
