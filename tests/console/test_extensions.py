@@ -92,6 +92,7 @@ broken = {module}:Broken
 foreign = {module}:not_one
 missing = {module}_that_is_not_there:Any
 slow = {module}:Slow
+../../up here = {module}:Slow
 """
 
 
@@ -161,6 +162,7 @@ def test_what_raises_or_hangs_takes_no_page_with_it(browser: Browser) -> None:
         "billing 1.2 a page, facts of a job, findings, how calls are shown mend TypeError: an ExtensionFile" in system
     )
     assert "broken 1.2 – mend OSError: no configuration" in system
+    assert "'../../up here' cannot name an extension: give 1 to 40 letters, digits, dots, _ or -" in system
     assert "foreign 1.2 – mend TypeError: shop_billing:not_one is no subclass of henchman.web.extension.Ext" in system
     assert "missing 1.2 – mend ModuleNotFoundError: No module named 'shop_billing_that_is_not_there'" in system
     assert (

@@ -31,6 +31,7 @@ _MOST: Final = 20  # facts, and findings, of one extension
 _LONG: Final = 300  # characters of a fact
 _WORDS: Final = 8  # of an address, with the name
 _MEDIA: Final = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}(; ?charset=utf-8)?")
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _NOTHING: Final[Any] = object()  # nothing was answered
 _log = logging.getLogger("henchman.console")
@@ -246,6 +247,8 @@ class Extensions:
 
 
 def _made(point: EntryPoint, app: Any) -> Extension:
+    if not _NAME.fullmatch(point.name):
+        raise ValueError(f"{point.name!r} cannot name an extension: give 1 to 40 letters, digits, dots, _ or -")
     made = point.load()(app)
     if not isinstance(made, Extension):
         raise TypeError(f"{point.value} is no subclass of henchman.web.extension.Extension")
