@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from henchman.inspector.metrics import Deploy, Metrics, Stats
     from henchman.inspector.obstacles import Explanation
     from henchman.inspector.ordered import OrderedQueues
+    from henchman.inspector.pauses import Pauses
     from henchman.inspector.processes import Processes, Running
     from henchman.inspector.queues import Queues
     from henchman.inspector.sets import JobSet, SetName
@@ -518,6 +519,13 @@ class App:
         from henchman.inspector.limits import Limits
 
         return Limits(self)
+
+    @property
+    def pauses(self) -> Pauses:
+        """Classes of jobs, and tags, of which nothing starts until they go on."""
+        from henchman.inspector.pauses import Pauses
+
+        return Pauses(self)
 
     def limit(
         self,

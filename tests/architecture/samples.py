@@ -11,7 +11,6 @@ from typing import Any
 
 from henchman.store import (
     admission,
-    batch_pauses,
     batches,
     cron,
     failures,
@@ -26,6 +25,7 @@ from henchman.store import (
     ordered,
     ordered_people,
     outbox,
+    pauses,
     queues,
 )
 from henchman.store.call import Call
@@ -177,8 +177,8 @@ def _batch_retry(keys: Keys) -> Call[Any]:
 
 def _batch_hold(keys: Keys) -> Call[Any]:
     lists = [(keys.in_flight(ME, 1, name), keys.queue(name)) for name in "ab"]
-    return batch_pauses.hold(
-        keys, ME, lists, [batch_pauses.PausedJob(pair, "b", "j", b"{}", b"{}") for pair in (1, 2)], 30_000
+    return pauses.hold(
+        keys, ME, lists, [pauses.PausedJob(pair, "b", "b", "j", b"{}", b"{}") for pair in (1, 2)], 30_000
     )
 
 
@@ -196,9 +196,9 @@ SAMPLES: dict[str, list[Callable[[Keys], Call[Any]]]] = {
     "batches.close": [lambda keys: batches.close(keys, "b", "aborted")],
     "batches.release": [lambda keys: batches.release(keys, "b", 100)],
     "batches.retry": [_batch_retry],
-    "batch_pauses.pause": [lambda keys: batch_pauses.pause(keys, "b", queues.Pause(at=1.0))],
-    "batch_pauses.unpause": [lambda keys: batch_pauses.unpause(keys, "b")],
-    "batch_pauses.hold": [_batch_hold],
+    "pauses.pause": [lambda keys: pauses.pause(keys, "b", queues.Pause(at=1.0))],
+    "pauses.unpause": [lambda keys: pauses.unpause(keys, "b")],
+    "pauses.hold": [_batch_hold],
     "batches.results": [lambda keys: batches.results(keys, "b", 0, 1000)],
     "batches.started": [_started],
     "batches.note": [lambda keys: batches.note(keys, [_uniterate(keys, "a", "b"), b"[]"])],

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from henchman.store import admission, batch_pauses, batches, history, leases
+from henchman.store import admission, batches, history, leases, pauses
 from henchman.store.call import Call
 from henchman.store.keys import Keys
 from henchman.store.queues import Pause
@@ -45,8 +45,8 @@ def _hold(keys: Keys, *jids: str) -> Call[Any]:
     lists = [(keys.in_flight(ME, 1, "work"), keys.queue("work"))]
     stored = {jid: b'{"jid":"%b"}' % jid.encode() for jid in jids}
     effects = {jid: json.dumps([["track", "still", jid, "blocked", "0", "", "{}", ""]]).encode() for jid in jids}
-    asked = [batch_pauses.PausedJob(1, "still", jid, text, text, effects[jid]) for jid, text in stored.items()]
-    return batch_pauses.hold(keys, ME, lists, asked, 60_000)
+    asked = [pauses.PausedJob(1, "still", "still", jid, text, text, effects[jid]) for jid, text in stored.items()]
+    return pauses.hold(keys, ME, lists, asked, 60_000)
 
 
 CALLS: dict[str, Callable[[Keys], Call[Any]]] = {
@@ -56,8 +56,8 @@ CALLS: dict[str, Callable[[Keys], Call[Any]]] = {
     "batch_close": lambda keys: batches.close(keys, "empty"),
     "batch_release": lambda keys: batches.release(keys, "b", 2),
     "batch_retry": lambda keys: batches.retry(keys, "b", [batches.Retried("dead", "q", b"old", b"new")]),
-    "batch_pause": lambda keys: batch_pauses.unpause(keys, "still"),
-    "batch_hold": lambda keys: _hold(keys, "wait"),
+    "pause": lambda keys: pauses.unpause(keys, "still"),
+    "hold": lambda keys: _hold(keys, "wait"),
     "note": lambda keys: batches.note(keys, [_effects("scheduled")]),
     "started": lambda keys: batches.started(
         keys, [batches.Started(keys.in_flight(ME, 1, "work"), b'{"jid":"run"}', _effects("working"))]
@@ -81,7 +81,7 @@ def there_is_a_batch(store: Store) -> None:
     store.ask("ZADD", store.keys.batch("b") + ":dead", 1, b"old")
     store.run(batches.push(store.keys, "still", "work", [_job("wait"), _job("held")]))
     store.fetch("work", count=2)
-    store.run(batch_pauses.pause(store.keys, "still", Pause(at=1.0)))
+    store.run(pauses.pause(store.keys, "still", Pause(at=1.0)))
     store.run(_hold(store.keys, "held"))
 
 

@@ -105,7 +105,7 @@ PUSHED_BY = (
     "batch_release",
     "batch_close",
     "batch_retry",
-    "batch_pause",
+    "pause",
     "cancel",
 )
 

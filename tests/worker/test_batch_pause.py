@@ -20,6 +20,7 @@ from henchman.errors import BatchError, UnknownBatch
 from henchman.iterators import over_range
 from henchman.store.queues import Pause
 from henchman.wire.payload import decode
+from support.garbage import payload
 from support.worker import in_flight, until, working
 
 
@@ -477,3 +478,92 @@ def test_its_time_under_a_rate_is_given_anew(app: App, redis: Redis) -> None:
     assert len(seen) == 4
     assert all(b - a > 0.2 for a, b in pairwise(seen)), seen
     nothing_is_left(redis)
+
+
+# ---- classes and tags
+
+
+def test_a_class_and_a_tag_wait_and_others_go_on(app: App, redis: Redis) -> None:
+    """Jobs of no batch, tracked or not, from this app or another; more than the script itself lets go."""
+    ran = Ran(app)
+
+    @app.job(name="tagged", queue="mail", tags=["vip", "eu"], track=True)
+    def tagged(n: int) -> None:
+        ran.rows.append(2000 + n)
+
+    app.pauses.pause("class:work", "provider outage", by="ana")
+    app.pauses.pause("tag:eu")
+    ran.work.enqueue_many([(n,) for n in range(300)])
+    ran.other.enqueue_many([(n,) for n in range(3)])
+    tagged.enqueue_many([(n,) for n in range(3)])
+    redis.lpush("queue:mail", payload("r" * 24, **{"class": "work", "args": [300], "queue": "mail"}))
+    with working(app):
+        until(lambda: redis.hlen("hm:parked") == 304, "they wait")
+        until(lambda: sorted(ran.rows) == [1000, 1001, 1002], "the others ran")
+        assert list(app.pauses.all()) == ["class:work", "tag:eu"]
+        assert app.pauses.all()["class:work"].reason == "provider outage"
+        why = app.why("r" * 24)
+        assert "blocked by its class work, which is paused since 20" in why
+        assert why.endswith(" by ana: provider outage: henchman pauses unpause class:work")
+        assert app.pauses.unpause("tag:eu")
+        until(lambda: sorted(ran.rows)[3:] == [2000, 2001, 2002], "those with the tag go on")
+        assert app.pauses.unpause("class:work")
+        assert not app.pauses.unpause("class:work")
+        until(lambda: len(ran.rows) == 307, "and the class")
+    assert sorted(ran.rows)[:301] == list(range(301))
+    assert not redis.exists("hm:paused")
+    nothing_is_left(redis)
+
+
+def test_a_job_of_a_paused_batch_and_class_waits_for_both(app: App, ran: Ran, redis: Redis) -> None:
+    batch = ran.batch(range(2))
+    batch.pause()
+    app.pauses.pause("class:work")
+    with working(app):
+        counted(batch, "blocked", 2)
+        batch.unpause()
+        until(lambda: all("class work" in app.why(one.jid) for one in app.blocked) and app.blocked.size() == 2, "both")
+        assert not ran.rows
+        app.pauses.unpause("class:work")
+        complete(batch)
+    assert sorted(ran.rows) == [0, 1]
+    nothing_is_left(redis)
+
+
+def test_two_jobs_with_one_id_are_both_kept(app: App, ran: Ran, redis: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever made them so: the second one does not take the place of the first."""
+    monkeypatch.setattr("henchman.worker.claim.REFUSED", 0.2)
+    for n in (1, 2):
+        redis.lpush("queue:mail", payload("7" * 24, **{"class": "work", "args": [n], "queue": "mail"}))
+    app.pauses.pause("class:work")
+    with working(app):
+        until(lambda: redis.hlen("hm:parked") == 1 and redis.zcard("schedule") == 1, "one waits, one is put off")
+        app.pauses.unpause("class:work")
+        until(lambda: sorted(ran.rows) == [1, 2], "both run")
+    nothing_is_left(redis)
+
+
+def test_what_cannot_be_found_again_and_ordered_queues_go_on(app: App, ran: Ran, redis: Redis) -> None:
+    seen = list[Any]()
+
+    @app.ordered(name="sync", queue="products")
+    def sync(claim: dict[str, list[Any]]) -> None:
+        seen.append(claim)
+
+    for name in ("class:sync", "class:work"):
+        app.pauses.pause(name)
+    sync.push("sku-1", 1)
+    redis.sadd("queues", "mail")
+    redis.lpush("queue:mail", b'{"class":"work","args":[5],"queue":"mail","retry":true}')
+    with working(app):
+        until(lambda: seen and ran.rows == [5], "both ran")
+    app.pauses.unpause("class:sync")
+    app.pauses.unpause("class:work")
+
+
+@pytest.mark.parametrize("what", ["mail", "queue:mail", "class:", "tag:" + "x" * 201, "class:a\nb", 7, None])
+def test_what_is_no_class_and_no_tag(app: App, redis: Redis, what: Any) -> None:
+    for act in (app.pauses.pause, app.pauses.unpause):
+        with pytest.raises(ArgumentError, match="cannot be paused: say class:NAME or tag:NAME"):
+            act(what)
+    assert not redis.exists("hm:paused")

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal, NamedTuple
 import msgspec
 
 from henchman.batch.batch import BatchStatus, status_of
-from henchman.store import batch_pauses, batches
+from henchman.store import batches, pauses
 from henchman.store.call import Procedure
 from henchman.store.keys import Keys
 from henchman.work.steps import KeptResult, ended_status
@@ -55,7 +55,7 @@ def newest_batches(keys: Keys, first: int, most: int) -> Procedure[BatchList]:
 
 def paused_batches(keys: Keys, most: int) -> Procedure[list[BatchRow]]:
     """Some of the batches that are paused: two calls."""
-    ids: list[str] = yield batch_pauses.some_paused(keys, most)
+    ids: list[str] = yield pauses.some_batches(keys, most)
     return (yield from _rows(keys, ids))
 
 

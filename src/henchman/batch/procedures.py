@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from henchman.batch.options import BatchOptions, callback_fields
 from henchman.client.runtime import Runtime
 from henchman.errors import BatchError, PayloadError, UnknownBatch
-from henchman.store import batch_pauses, batches, history, jobs, queues
+from henchman.store import batches, history, jobs, pauses, queues
 from henchman.store.call import Page, Pages, Procedure, command, next_page
 from henchman.store.jobs import cancel_batch
 from henchman.store.keys import Keys
@@ -83,7 +83,7 @@ def release(keys: Keys, batch: str) -> Procedure[None]:
 def expire(runtime: Runtime, batch: str) -> Procedure[None]:
     """Nothing of a batch starts any more: its time is over. Jobs that wait for their time or a retry go at once; those
     that a pause held end as they come to a worker."""
-    yield batch_pauses.unpause(runtime.keys, batch)
+    yield pauses.unpause(runtime.keys, batch)
     yield from close(runtime.keys, batch, "expired")
     for key in (runtime.keys.schedule, runtime.keys.retry):
         yield from _sweep(runtime, key, batch, "expired", "its batch had expired")
@@ -93,13 +93,13 @@ def pause(runtime: Runtime, batch: str, reason: str, by: str) -> Procedure[None]
     """Let no job of a batch start any more, nor of those that are part of it, until they go on."""
     said = queues.pause_of(reason, by)
     at: float = yield ask_time(runtime.clock)
-    yield batch_pauses.pause(runtime.keys, batch, replace(said, at=at))
+    yield pauses.pause(runtime.keys, batch, replace(said, at=at))
     yield from _each_child(runtime.keys, batch, lambda child: pause(runtime, child, reason, by))
 
 
 def unpause(runtime: Runtime, batch: str) -> Procedure[None]:
     """Let a batch go on, and those that are part of it."""
-    yield batch_pauses.unpause(runtime.keys, batch)
+    yield pauses.unpause(runtime.keys, batch)
     yield from _each_child(runtime.keys, batch, lambda child: unpause(runtime, child))
 
 

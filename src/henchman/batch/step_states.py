@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from henchman.errors import PayloadError
-from henchman.store import batch_pauses, batches, needs
+from henchman.store import batches, needs, pauses
 from henchman.store.call import Procedure
 from henchman.store.keys import Keys
 from henchman.store.needs import Blocked
@@ -103,6 +103,6 @@ def _waits_for(row: Blocked, batch: str) -> list[str]:
 def _need(scope: str, name: str, batch: str) -> str:
     if scope == f"batch:{batch}":
         return name
-    if scope == batch_pauses.PAUSED:
-        return "its batch, which is paused"
+    if scope == pauses.PAUSED:
+        return f"its {name.partition(':')[0] if ':' in name else 'batch'}, which is paused"
     return f"{scope}/{name}" if scope else f"job {name}"

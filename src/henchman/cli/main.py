@@ -51,6 +51,7 @@ COMMANDS = {
     "keys": "cli.keys",
     "unlock": "cli.keys",
     "limits": "cli.limits",
+    "pauses": "cli.pauses",
     "batches": "cli.batch",
     "batch": "cli.batch",
     "cron": "cli.jobs",

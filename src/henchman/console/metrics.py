@@ -15,6 +15,7 @@ from henchman.kernel.figures import span
 from henchman.oncall.deeds import MINUTES_AGO, Deed
 from henchman.store.call import run
 from henchman.store.metrics import LIMITS, metric_name
+from henchman.store.pauses import pauses
 
 __all__ = ["MetricsPages"]
 
@@ -149,8 +150,12 @@ class MetricsPages:
         wanted = metric_name(name)
         found, before, said = self._read(query, name)
         known = next((one for one in found.classes if one.name == wanted), None)
+        subject = f"class:{wanted}"
+        [pause] = self._runtime.connections.run(pauses(self._runtime.keys, [subject]))
         facts = {
             "name": wanted,
+            "subject": subject,
+            "pause": pause,
             "one": None if known is None else _row(known, before),
             "chart": chart(found, found.classes),
             "steps": [] if known is None else _steps(known),

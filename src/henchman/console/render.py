@@ -71,6 +71,7 @@ NAV: Final = (
             ("blocked", "Blocked", "p"),
             ("keys", "Keys", "k"),
             ("limits", "Limits", "l"),
+            ("pauses", "Pauses", "u"),
         ),
     ),
     ("Plan", (("crons", "Crons", "c"),)),
@@ -168,7 +169,7 @@ def place_of(one: Blocker | Obstacle) -> tuple[str, ...]:
     if one.lock == "limit":
         return ("limits", one.scope, one.key) if one.key else ("limits", one.scope)
     if one.lock == "pause":
-        return ("batches", one.key)
+        return ("pauses",) if ":" in one.key else ("batches", one.key)
     if one.scope.startswith("batch:"):
         return ("batches", one.scope.removeprefix("batch:"))
     if not one.lock and (one.jid or not one.scope):

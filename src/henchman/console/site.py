@@ -42,6 +42,7 @@ from henchman.console.limits import LimitPages
 from henchman.console.metrics import MetricsPages
 from henchman.console.ordered import OrderedPages
 from henchman.console.pages import FILTERS, Download, EntryRows, Jump, Query, Screen, Screens, View, page_links
+from henchman.console.pauses import PausePages
 from henchman.console.processes import ProcessPages
 from henchman.console.record import RecordPages
 from henchman.console.render import ASSETS, BUILD, NAV, Links, addressed, links_elsewhere, render, shelf_of
@@ -92,6 +93,7 @@ class Console:
             OrderedPages(runtime),
             WaitingPages(runtime),
             LimitPages(runtime),
+            PausePages(runtime),
             RecordPages(runtime),
             DayPages(runtime),
             FilePages(runtime),

@@ -16,12 +16,12 @@ from henchman.inspector.base import Entry, Inspector, Mask, checked_text, scoped
 from henchman.inspector.pauses import who_paused
 from henchman.inspector.sets import PAGE, Acted
 from henchman.kernel.text import shorten, visible
-from henchman.store import batch_pauses, limits, locks, needs
-from henchman.store.batch_pauses import PAUSED
+from henchman.store import limits, locks, needs, pauses
 from henchman.store.call import Items, Page, Pages, Procedure, ask, awaited, command, mapped, now, side_by_side
 from henchman.store.keys import Keys
 from henchman.store.limits import limit_line
 from henchman.store.needs import Blocked
+from henchman.store.pauses import PAUSED
 from henchman.wire import times
 from henchman.wire.payload import encode
 from henchman.work.effects import EndingFacts, encoded
@@ -63,11 +63,12 @@ class Blocker(NamedTuple):
     and in a scope ``batch:<id>`` a step of that workflow.
 
     ``lock``: "running" or "until_success" where the key itself must be given back, "limit" for a place of one, "pause"
-    of the batch ``key`` (``by``: by whom, and why); empty where its job must succeed. ``state``: how that job is;
-    "unknown" was never pushed or is forgotten, "free" is a key that nobody has, or a batch that goes on. ``jid`` and
-    ``since`` (Unix seconds): that job, and since when it has the key, or is dead; empty and None where nobody knows.
-    ``batch``: that keeps it, as one of its dead, as far as that was looked for. Of a limit ``scope`` is the name and
-    ``key`` whose it is: ``taken`` of ``size`` places are, and the job is number ``place`` in line, ``since`` when.
+    of the batch ``key``, or of ``class:…`` or ``tag:…`` (``by``: by whom, and why); empty where its job must succeed.
+    ``state``: how that job is; "unknown" was never pushed or is forgotten, "free" is a key that nobody has, or what
+    goes on. ``jid`` and ``since`` (Unix seconds): that job, and since when it has the key, or is dead; empty and None
+    where nobody knows. ``batch``: that keeps it, as one of its dead, as far as that was looked for. Of a limit
+    ``scope`` is the name and ``key`` whose it is: ``taken`` of ``size`` places are, and the job is number ``place`` in
+    line, ``since`` when.
     """
 
     scope: str
@@ -89,7 +90,7 @@ class Blocker(NamedTuple):
         if not self.scope:
             return f"job {_short(self.key)}"
         if self.lock == "pause":
-            return f"batch {_short(self.key)}"
+            return _short(self.key.replace(":", " ", 1)) if ":" in self.key else f"batch {_short(self.key)}"
         if self.scope.startswith(_STEP):
             return f"step {_shown(self.key)} of batch {_short(self.scope.removeprefix(_STEP))}"
         return f"{_short(self.scope)}/{_short(self.key)}"
@@ -149,7 +150,7 @@ class Blocker(NamedTuple):
     def set_command(self) -> str:
         """What makes room under a limit, or lets a batch go on."""
         if self.lock == "pause":
-            return f"henchman batch unpause {self.key}"
+            return f"henchman {'pauses' if ':' in self.key else 'batch'} unpause {shlex.quote(self.key)}"
         return f"henchman limits set {shlex.quote(self.scope)} {max(self.size, self.taken) + 1}"
 
     def to_json(self) -> dict[str, Any]:
@@ -221,7 +222,9 @@ class BlockedJob:
         if one.lock == "limit":
             return f"the end of a job that has a place of the limit {one.scope} lets it go; or: {one.set_command}"
         if one.lock == "pause":
-            return "" if one.state == "free" else f"its batch is paused, and would hold it again: {one.set_command}"
+            return (
+                "" if one.state == "free" else f"its {one.name} is paused, and would hold it again: {one.set_command}"
+            )
         if one.state == "free":
             return "nobody has its key: an audit lets the first in line go within a minute"
         name = f"{shlex.quote(one.scope)} {shlex.quote(one.key)}"
@@ -442,7 +445,7 @@ def stuck_since(row: Blocked) -> float | None:
 
 class _Wanted(NamedTuple):
     """What to ask of: ``phase`` of a lock, empty: a need; "s" a place of a limit, for which ``jid`` waits ``since``;
-    "p" that the batch ``name`` goes on."""
+    "p" that what is called ``name`` goes on."""
 
     phase: str
     scope: str
@@ -526,7 +529,7 @@ def _place_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker
 
 def _pause_states(keys: Keys, some: Sequence[_Wanted]) -> Procedure[list[Blocker]]:
     found = []
-    for one, pause in zip(some, (yield batch_pauses.pauses(keys, [one.name for one in some])), strict=True):
+    for one, pause in zip(some, (yield pauses.pauses(keys, [one.name for one in some])), strict=True):
         state: BlockerState = "free" if pause is None else "alive"
         by = "" if pause is None else who_paused(pause)
         found.append(Blocker(PAUSED, one.name, state, since=pause and pause.at, lock="pause", by=by))

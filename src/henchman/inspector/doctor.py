@@ -22,7 +22,6 @@ from henchman.inspector.sets import PAGE
 from henchman.kernel.figures import utc
 from henchman.kernel.text import count, shorten, visible
 from henchman.store import fair, history, leases, ordered_people, queues
-from henchman.store.batch_pauses import some_paused
 from henchman.store.call import (
     Procedure,
     Runner,
@@ -37,6 +36,7 @@ from henchman.store.call import (
 from henchman.store.days import DaySizes
 from henchman.store.keys import ROLES, UNTRIED, WELCOME, Keys, acl_trial
 from henchman.store.needs import Blocked
+from henchman.store.pauses import kinds, some_batches
 from henchman.wire import times
 
 __all__ = ["Check", "examine", "rights", "unserved"]
@@ -289,20 +289,19 @@ class _Server:
         return Diagnosis("bad", text, f"push by hand what is missing, then: DEL {key}")
 
     def pauses(self) -> Procedure[Diagnosis]:
-        """Queues and batches of which nothing starts."""
+        """Queues, batches, classes and tags of which nothing starts."""
         try:
-            asked = ask(queues.pauses(self._keys)), ask(some_paused(self._keys, 5))
-            found, batches = yield from side_by_side(*asked)
+            asked = ask(queues.pauses(self._keys)), ask(some_batches(self._keys, 5)), ask(kinds(self._keys))
+            found, batches, others = yield from side_by_side(*asked)
         except ServerAway:
             raise
         except ServerError as error:
             return _unreadable(error, self._keys.paused)
-        if not (found or batches):
+        if not (found or batches or others):
             return Diagnosis("ok", "none")
         names = [f"{name} (until {utc(found[name].until)})" if found[name].until else name for name in sorted(found)]
-        names += [f"batch {one}" for one in sorted(batches)]
-        way = "henchman queues unpause NAME" if found else f"henchman batch unpause {batches[0]}"
-        return Diagnosis("warn", f"{_listed(names)}: nothing starts from there", way)
+        names += [*(f"batch {one}" for one in sorted(batches)), *sorted(others)]
+        return Diagnosis("warn", f"{_listed(names)}: nothing starts from there", "henchman pauses says who and why")
 
     def blocked_jobs(self, most: int) -> Procedure[Diagnosis]:
         """Jobs that wait for one that will not succeed by itself, or for very long."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from henchman.inspector.base import Mask
 from henchman.inspector.blocked import Blocker, find_blocked
@@ -14,7 +14,7 @@ from henchman.inspector.pauses import why_paused
 from henchman.inspector.processes import ALIVE, QueueService, Work, process_state, who_serves
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, shorten, visible
-from henchman.store import batch_pauses, fair, leases, ordered_people, queues
+from henchman.store import fair, leases, ordered_people, pauses, queues
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
@@ -49,11 +49,12 @@ _WAITS = ("enqueued", "scheduled", "retrying")
 
 class SlotsLook(NamedTuple):
     """What a job that waits for a slot depends on, beside itself: the paused queues, and who serves its own; the
-    ``pause`` of its ``batch``; of a fair queue also the ``line`` it waits in, and its ``place`` there, in words."""
+    ``pause`` of its batch, its class or a tag, the ``subject``; of a fair queue also the ``line`` it waits in, and its
+    ``place`` there, in words."""
 
     paused: Mapping[str, queues.Pause]
     service: QueueService
-    batch: str = ""
+    subject: str = ""
     pause: queues.Pause | None = None
     line: str = ""
     place: str = ""
@@ -65,12 +66,33 @@ class SlotsLook(NamedTuple):
 
 def _ground(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[SlotsLook]:
     queue = status.queue or "default"
-    batch = batch_of(status.entry.job) if status.entry else ""
+    subjects = _subjects(status.entry.job if status.entry else {})
     asked = ask(queues.pauses(keys)), who_serves(keys, queue, mask), ask(fair.names(keys))
-    paused, service, fair_ones, [pause] = yield from side_by_side(*asked, ask(batch_pauses.pauses(keys, [batch])))
+    paused, service, fair_ones, held = yield from side_by_side(*asked, ask(pauses.pauses(keys, subjects)))
+    subject, pause = next(((one, why) for one, why in zip(subjects, held, strict=True) if why), ("", None))
     if status.state != "enqueued" or queue not in fair_ones:
-        return SlotsLook(paused, service, batch, pause)
-    return SlotsLook(paused, service, batch, pause, *(yield from _place_in_line(keys, queue, status)))
+        return SlotsLook(paused, service, subject, pause)
+    return SlotsLook(paused, service, subject, pause, *(yield from _place_in_line(keys, queue, status)))
+
+
+def _subjects(job: Mapping[str, Any]) -> list[str]:
+    """What of a job can be paused beside its queue: its batch, its class, its tags."""
+    tags = job.get("tags")
+    named = [f"tag:{one}" for one in (tags if isinstance(tags, list) else ())]
+    return [*filter(None, (batch_of(job),)), f"class:{job.get('class')}", *named]
+
+
+def resumed_by(subject: str) -> tuple[str, ...]:
+    """The act that lets it go on: page, names and verb."""
+    return ("pauses" if ":" in subject else "batches", subject, "resume")
+
+
+def _called(subject: str) -> str:
+    return subject.replace(":", " ", 1) if ":" in subject else f"batch {subject}"
+
+
+def _go_on(subject: str) -> str:
+    return f"henchman {'pauses' if ':' in subject else 'batch'} unpause {shlex.quote(subject)}"
 
 
 def explained_with_obstacles(
@@ -108,9 +130,9 @@ def obstacles(
     else:
         found.append(Obstacle(True, f"Queue {queue} is not paused", "queues", queue))
     if ground.pause is not None:
-        text = f"Its batch {ground.batch} is paused{_in_brackets(ground.pause, now)}"
-        advice = f"henchman batch unpause {ground.batch}"
-        found.append(Obstacle(False, text, "batches", ground.batch, advice))
+        text = f"Its {_called(ground.subject)} is paused{_in_brackets(ground.pause, now)}"
+        page = resumed_by(ground.subject)[0]
+        found.append(Obstacle(False, text, page, "" if page == "pauses" else ground.subject, _go_on(ground.subject)))
     found.append(_slots(queue, service))
     if status.position:
         before, whose = status.position - 1, " in the line of its tenant" if ground.line else ""
@@ -208,8 +230,8 @@ def _in_queue(status: JobStatus, now: float, ground: SlotsLook) -> Explanation:
         return Explanation(text, f"henchman queues unpause {shlex.quote(stopped)}", ("queues", stopped, "resume"))
     if ground.pause is not None:
         why = _in_brackets(ground.pause, now)
-        text = f"its batch {ground.batch} is paused{why}, and it waits in queue {queue}{place}"
-        return Explanation(text, f"henchman batch unpause {ground.batch}", ("batches", ground.batch, "resume"))
+        text = f"its {_called(ground.subject)} is paused{why}, and it waits in queue {queue}{place}"
+        return Explanation(text, _go_on(ground.subject), resumed_by(ground.subject))
     more = f"henchman work -q {queue}"
     if not service.alive:
         heard = None if service.heard is None else max(now - service.heard, 0.0)
@@ -323,7 +345,7 @@ def _blocked(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[Expl
     if found.lock is not None and found.lock.lock == "limit":
         return Explanation(status.text, found.lock.set_command)
     if found.lock is not None and found.lock.lock == "pause" and found.lock.state != "free":
-        return Explanation(status.text, found.lock.set_command, ("batches", found.lock.key, "resume"))
+        return Explanation(status.text, found.lock.set_command, resumed_by(found.lock.key))
     if found.lock is not None and found.lock.lock != "pause" and found.lock.state != "free":
         holder = found.lock.jid
         return Explanation(status.text, f"henchman cancel {holder}", ("jobs", holder, "cancel"))

@@ -1,4 +1,4 @@
-"""Pauses of queues of either kind: who made one, why, since when and until when."""
+"""Pauses of queues of either kind, of classes and of tags: who made one, why, since when and until when."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import TypedDict
 from msgspec.structs import replace
 
 from henchman.errors import ArgumentError
+from henchman.inspector.base import Inspector
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.figures import span
-from henchman.kernel.text import visible
-from henchman.store import leases, queues
-from henchman.store.call import Procedure
+from henchman.kernel.text import as_shown, visible
+from henchman.store import leases, pauses, queues
+from henchman.store.call import Procedure, awaited, now
 from henchman.store.keys import Keys
 from henchman.wire import times
 
-__all__ = ["PauseJson", "pause_json", "pause_queue", "who_paused", "why_paused"]
+__all__ = ["PauseJson", "Pauses", "pause_json", "pause_queue", "who_paused", "why_paused"]
 
 _LEAST, _LONGEST = 5.0, 30 * 86_400.0  # seconds of a pause that ends by itself
 
@@ -69,3 +70,44 @@ def why_paused(pause: queues.Pause | None, now: float) -> str:
     when = "" if pause.at is None else f"{span(max(now - pause.at, 0.0))} ago"
     still = "" if pause.until is None else f"{span(max(pause.until - now, 0.0))} to go"
     return visible(": ".join(filter(None, (", ".join(filter(None, (by, when, still))), pause.reason))))
+
+
+class Pauses(Inspector):
+    """``app.pauses``: classes of jobs, and tags, of which nothing starts. Each is a text, ``class:shop.charge`` or
+    ``tag:vip``. Queues and batches have pauses of their own; jobs of ordered queues go on. Each method also exists
+    awaited, with ``a`` before its name."""
+
+    def __repr__(self) -> str:
+        return "<pauses>"
+
+    @now
+    def all(self) -> Procedure[dict[str, queues.Pause]]:
+        """Every one, by its text."""
+        found: dict[str, queues.Pause] = yield pauses.kinds(self._keys)
+        return dict(sorted(found.items()))
+
+    @now
+    def pause(self, what: str, reason: str = "", *, by: str = "") -> Procedure[None]:
+        """No job of it starts any more, on any worker, until ``unpause``; what runs goes on to its end. A job whose
+        turn comes meanwhile is taken out of its queue and waits as blocked: others behind it go on. ArgumentError when
+        ``what`` is no class and no tag, or the reason is longer than 200 characters."""
+        said = queues.pause_of(reason, by)
+        at: float = yield leases.ask_time(ServerClock())
+        yield pauses.pause(self._keys, _checked(what), replace(said, at=at))
+
+    @now
+    def unpause(self, what: str) -> Procedure[bool]:
+        """It goes on: the jobs that wait go to the ends of their queues. False: it was not paused."""
+        ended: bool = yield pauses.unpause(self._keys, _checked(what))
+        return ended
+
+    aall = awaited(all)
+    apause = awaited(pause)
+    aunpause = awaited(unpause)
+
+
+def _checked(what: object) -> str:
+    kind, _, name = what.partition(":") if isinstance(what, str) else ("", "", "")
+    if kind not in ("class", "tag") or not 0 < len(name) <= 200 or not name.isprintable():
+        raise ArgumentError(f"{as_shown(what, 100)} cannot be paused: say class:NAME or tag:NAME")
+    return str(what)

@@ -17,6 +17,8 @@ COMMANDS: Final = {  # by kind, else by page
     "behind": "henchman work -q {name} pkg.mod:app",
     "paused": "henchman queues unpause {name}",
     "paused batch": "henchman batch unpause {name}",
+    "paused class": "henchman pauses unpause {name}",
+    "paused tag": "henchman pauses unpause {name}",
     "lost process": "henchman processes",
     "late": "henchman doctor",
     "long run": "henchman job {name}",

@@ -166,6 +166,14 @@ def _batches(ground: Vitals, now: float) -> Iterator[Finding]:
             yield Finding("warning", "batch", text, said, "batches", "", "its jobs say why", filters)
 
 
+def _paused_kinds(ground: Vitals, now: float) -> Iterator[Finding]:
+    for what, pause in sorted(ground.kinds.items()):
+        kind, _, name = what.partition(":")
+        text = f"{kind.capitalize()} {shorten(name, 80)} is paused: none of its jobs starts."
+        why, act = why_paused(pause, now), ("pauses", what, "resume")
+        yield Finding("warning", f"paused {kind}", text, why, "pauses", what, "resume it there", act=act)
+
+
 def _ids(ground: Vitals, now: float) -> Iterator[Finding]:
     for queue, one in ground.ids:
         holder = one.holder
@@ -192,6 +200,7 @@ VITAL_RULES: Final[tuple[Callable[[Vitals, float], Iterator[Finding]], ...]] = (
     _blocked,
     _limits,
     _batches,
+    _paused_kinds,
     _ids,
     _clock,
     _history,

@@ -21,7 +21,8 @@ from henchman.oncall.mutes import Mute, mutes
 from henchman.store import history, needs, ordered_people
 from henchman.store.call import Procedure, ask, command, side_by_side
 from henchman.store.keys import Keys
-from henchman.store.queues import Level, Stretch, levels, ran, set_below, set_stretch
+from henchman.store.pauses import kinds
+from henchman.store.queues import Level, Pause, Stretch, levels, ran, set_below, set_stretch
 
 __all__ = ["LONG", "MISSED", "FindingsLook", "StuckId", "Vitals", "look"]
 
@@ -50,7 +51,8 @@ class Vitals(NamedTuple):
     a minute. ``deploys``: of a week.
     ``mutes``: what somebody muted, by the id of the finding. ``replica_of``: the address of the server that it copies,
     and how that stands; empty: it takes writes. ``policy``: what it does when it is full; empty:
-    not known. ``usual``: how long runs of the classes take of which one runs for long.
+    not known. ``usual``: how long runs of the classes take of which one runs for long. ``kinds``: classes and tags that
+    are paused.
     """
 
     memory: tuple[int, int] | None
@@ -69,6 +71,7 @@ class Vitals(NamedTuple):
     ran: Mapping[str, int] = {}
     policy: str = ""
     usual: Mapping[str, UsualTime] = {}
+    kinds: Mapping[str, Pause] = {}
 
 
 class FindingsLook(NamedTuple):
@@ -105,9 +108,10 @@ def vitals(keys: Keys, mask: Mask | None = None) -> Procedure[Vitals]:
         mutes(keys),
         _replica_of(),
         ask(ran(keys)),
+        ask(kinds(keys)),
     )
-    (memory, policy), *others = found
-    return Vitals(memory, *others)._replace(policy=policy)
+    (memory, policy), *others, held = found
+    return Vitals(memory, *others)._replace(policy=policy, kinds=held)
 
 
 def _memory() -> Procedure[tuple[tuple[int, int] | None, str]]:

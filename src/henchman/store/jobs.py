@@ -464,7 +464,7 @@ def cancelled(keys: Keys, jids: Sequence[str]) -> Call[frozenset[str]]:
 
 class CancelNews(NamedTuple):
     """Steps of the counter up to ``last``, oldest first: ``+`` and the member that was cancelled, ``-`` and one that is
-    not any more. ``suspects``, ``paused`` batches: all of them, if they changed."""
+    not any more. ``suspects``, what is ``paused``: all of them, if they changed."""
 
     last: int
     steps: list[tuple[str, str]]
@@ -473,7 +473,7 @@ class CancelNews(NamedTuple):
 
 
 class CancelHead(NamedTuple):
-    """The counter of cancellations, the suspects, and the paused batches."""
+    """The counter of cancellations, the suspects, and the batches, classes and tags that are paused."""
 
     counter: int
     suspects: frozenset[str]
@@ -484,9 +484,13 @@ def cancel_head(keys: Keys) -> Call[CancelHead]:
     """Where the log of cancellations stands, and what is read as a whole."""
 
     def read(replies: Any) -> CancelHead:
-        return CancelHead(int(replies[0] or 0), _texts(replies[1]), _texts(replies[2]))
+        return CancelHead(int(replies[0] or 0), _texts(replies[1]), _texts([*replies[2], *replies[3]]))
 
-    return commands(("GET", keys.cancels), ("SMEMBERS", keys.suspects), ("SMEMBERS", keys.paused_batches), decode=read)
+    return commands(("GET", keys.cancels), ("SMEMBERS", keys.suspects), *_paused(keys), decode=read)
+
+
+def _paused(keys: Keys) -> tuple[tuple[Arg, ...], ...]:
+    return ("SMEMBERS", keys.paused_batches), ("HKEYS", keys.paused_kinds)
 
 
 def cancel_page(keys: Keys, cursor: int) -> Call[tuple[int, frozenset[str]]]:
@@ -513,11 +517,12 @@ def cancel_news(keys: Keys, seen: int, most: int) -> Call[CancelNews | None]:
             return None
         signed = [(what[:1], what[1:]) for what in wanted if what]
         signs = {sign for sign, _ in signed}
-        suspects, paused = (_texts(all) if sign in signs else None for sign, all in zip("!|", replies[1:], strict=True))
+        suspects = _texts(replies[1]) if "!" in signs else None
+        paused = _texts([*replies[2], *replies[3]]) if "|" in signs else None
         return CancelNews(last, [one for one in signed if one[0] not in "!|"], suspects, paused)
 
     asked = ("LRANGE", keys.cancel_log, 0, most - 1)
-    return commands(asked, ("SMEMBERS", keys.suspects), ("SMEMBERS", keys.paused_batches), decode=read)
+    return commands(asked, ("SMEMBERS", keys.suspects), *_paused(keys), decode=read)
 
 
 def _texts(reply: Any) -> frozenset[str]:

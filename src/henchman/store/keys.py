@@ -60,6 +60,9 @@ class Keys:
         self.cron_running = p + "hm:cron:running"  # hash: cron → time and jid of its tick's job, until that has ended
         self.cron_skipped = p + "hm:cron:skipped"  # hash: cron → the tick that was passed over last, and for which job
         self.cron_leader = p + "hm:cron:leader"  # string, 2 s: who ticks
+        self.paused_kinds = (
+            p + "hm:paused"
+        )  # hash: class:<name> or tag:<name> that is paused → since when, by whom, why
         self.paused_batches = (
             p + "hm:batches:paused"
         )  # set: batches of which nothing starts; see ``paused`` of ``batch``

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from henchman.client.runtime import Runtime
 from henchman.errors import HenchmanError, LimitReached, PayloadError, PoisonPill, ServerAway
 from henchman.kernel.text import described
-from henchman.store import batch_pauses, jobs, limits
+from henchman.store import jobs, limits, pauses
 from henchman.store.locks import ClaimAnswer, Claimant, Drawn, claim
 from henchman.wire import times
 from henchman.wire.payload import decode, encode
@@ -111,39 +111,43 @@ class Claims:
         return [run for run in starting if run is not None]
 
     def not_paused(self, runs: Sequence[Run]) -> list[Run]:
-        """Those of ``runs`` whose batch is not paused. The others wait until it goes on, and are not in flight."""
-        held = [run for run in runs if self._cancels.holds(run)]
+        """Those of ``runs`` of which nothing is paused: batch, class, tags. The others wait until that goes on, and are
+        not in flight."""
+        subjects = {id(run): subject for run in runs if (subject := self._cancels.holds(run))}
+        held = [run for run in runs if id(run) in subjects]
         if not held:
             return list(runs)
-        pairs: dict[InFlightList, int] = {}
+        places: dict[InFlightList, int] = {}
         for run in held:
-            pairs.setdefault(run.unit.flight, len(pairs) + 1)
-        asked = [self._paused_job(run, pairs[run.unit.flight]) for run in held]
-        lists, identity = [(one.key, one.queue_key) for one in pairs], held[0].unit.flight.identity
+            places.setdefault(run.unit.flight, len(places) + 1)
+        asked = [self._paused_job(run, places[run.unit.flight], subjects[id(run)]) for run in held]
+        lists, identity = [(one.key, one.queue_key) for one in places], held[0].unit.flight.identity
         try:
-            call = batch_pauses.hold(self._runtime.keys, identity, lists, asked, self._session.lease_ms)
+            call = pauses.hold(self._runtime.keys, identity, lists, asked, self._session.lease_ms)
             statuses = self._runtime.connections.run(call)
         except HenchmanError as error:
             statuses = [*[described(error)] * len(held)]
             if not isinstance(error, ServerAway):  # which the acker says, who waits for the server
                 self._runtime.events.failed("claims", error)
         told = {id(run): status for run, status in zip(held, statuses, strict=True)}
-        return [run for run in runs if id(run) not in told or self._goes_on(run, told[id(run)])]
+        return [run for run in runs if id(run) not in told or self._goes_on(run, subjects[id(run)], told[id(run)])]
 
-    def _paused_job(self, run: Run, pair: int) -> batch_pauses.PausedJob:
+    def _paused_job(self, run: Run, pair: int, subject: str) -> pauses.PausedJob:
         stored = run.unit.payload
         job = decode(without_time(stored) if TIME in run.unit.job else stored)  # its time under a rate will be past
         job.pop("enqueued_at", None)  # it is pushed once more when its batch goes on
-        effects = encoded(self._runtime.keys, job, "held", _HELD)
-        return batch_pauses.PausedJob(pair, run.batch_id, run.jid, stored, encode(job), effects)
+        what = subject.replace(":", " ", 1) if ":" in subject else "its batch"
+        effects = encoded(self._runtime.keys, job, "held", EndingFacts(detail={"reason": f"{what} is paused"}))
+        member = run.batch_id or ("-" if run.tracked else "")
+        return pauses.PausedJob(pair, subject, member, run.jid, stored, encode(job), effects)
 
-    def _goes_on(self, run: Run, status: int | str) -> bool:
+    def _goes_on(self, run: Run, subject: str, status: int | str) -> bool:
         """Whether a run that was to be held may start after all."""
-        if status == batch_pauses.NOT_PAUSED:
-            self._cancels.resumed(run.batch_id)
+        if status == pauses.NOT_PAUSED:
+            self._cancels.resumed(subject)
             return True
         if isinstance(status, str):
-            reason = f"its batch is paused, and it could not be held: {status}"
+            reason = f"it is paused, and could not be held: {status}"
             self._acker.submit(run.unit, Outcome("deferred", run.unit.payload, REFUSED, reason), run.unit.job)
         else:
             self._session.held.discard(run.unit)
@@ -306,7 +310,6 @@ class Claims:
 
 
 _NO_KEY = JobKey("", "", "-")
-_HELD = EndingFacts(detail={"reason": "its batch is paused"})
 
 
 def declare_limits(runtime: Runtime) -> None:

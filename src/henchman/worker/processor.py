@@ -223,7 +223,7 @@ class Processor:
                 return Outcome("cancelled", called_off(run.jid), reason="cancelled before it started")
             run.cancelled = True
         if self._cancels.paused and self._cancels.holds(run):  # who fetches it again holds it
-            return Outcome("released", reason="its batch was paused before it could start")
+            return Outcome("released", reason="it was paused before it could start")
         if run.expires is not None and (late := self._too_late(run)) is not None:
             return late
         if awake() > self._session.valid_until:  # somebody else may be running it already

@@ -53,7 +53,7 @@ SPARE = 50  # more of them, for those that come while we ask
 
 
 class Cancels:
-    """The cancelled jids (of a batch ``batch:<id>``), those of suspects, and the ``paused`` batches; reading them is
+    """The cancelled jids (of a batch ``batch:<id>``), those of suspects, and what is ``paused``; reading them is
     one look into a set.
 
     ``on_change()`` follows news. ``seen``: the counter as we know it; ``opened``: the number of the connection
@@ -143,14 +143,22 @@ class Cancels:
         """Whether ``run``, or the batch that it is of, was cancelled."""
         return run.jid in self.jids or (run.batch_id != "" and f"batch:{run.batch_id}" in self.jids)
 
-    def holds(self, run: Run) -> bool:
-        """Whether ``run`` is of a paused batch; one that was cancelled ends instead."""
-        return run.batch_id in self.paused and not self.has(run)
+    def holds(self, run: Run) -> str:
+        """What of ``run`` is paused, as ``store/pauses.py`` calls it; empty: nothing. One that was cancelled ends
+        instead; one without an id nobody could find again."""
+        paused, job = self.paused, run.unit.job
+        if not run.jid or run.unit.source is not None or self.has(run):
+            return ""
+        if run.batch_id in paused:
+            return run.batch_id
+        tags = job.get("tags")
+        subjects = (f"class:{job.get('class')}", *(f"tag:{one}" for one in (tags if isinstance(tags, list) else ())))
+        return next((one for one in subjects if one in paused), "")
 
-    def resumed(self, batch: str) -> None:
-        """The server says that this batch is not paused."""
+    def resumed(self, subject: str) -> None:
+        """The server says that this is not paused."""
         with self._lock:
-            self.paused -= {batch}
+            self.paused -= {subject}
 
     def suspected(self, payload: bytes) -> bool:
         """Whether ``payload``, which was not read yet, may be a suspect's: reading it may be what killed."""

@@ -13,6 +13,7 @@ from henchman.console.api.finding_types import FindingJson, MendJson, UsualJson
 from henchman.inspector.pauses import PauseJson
 from henchman.inspector.queues import QueueStateJson
 from henchman.inspector.tenants import TenantJson
+from henchman.oncall.pauses import PausedJson
 
 Moment = str | None
 
@@ -443,6 +444,10 @@ class ActJson(TypedDict):
     act: str
     title: str
     question: str
+
+
+class PausesJson(TypedDict):
+    items: list[PausedJson]
 
 
 class ActsJson(TypedDict):

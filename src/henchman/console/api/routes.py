@@ -47,6 +47,7 @@ from henchman.inspector.sets import SetName, key_of_set, look_at_set, search_set
 from henchman.kernel.text import did_you_mean, visible
 from henchman.oncall.deeds import Deeds, Missing, question_of
 from henchman.oncall.findings import Weighed, weighed
+from henchman.oncall.pauses import paused
 from henchman.oncall.views import saved_views
 from henchman.oncall.vitals import look
 from henchman.store.call import Procedure, run, side_by_side
@@ -392,6 +393,9 @@ class JsonApi:
 
     # ---- plan, look back, ground
 
+    def pauses(self, ask: Ask) -> dict[str, Any]:
+        return {"items": [one.to_json() for one in self._run(paused(self._keys))]}
+
     def crons(self, ask: Ask) -> dict[str, Any]:
         found, total = self._run(some_crons(self._keys, ask.first, ask.limit))
         return ask.listed([answers.cron(one) for one in found], total)
@@ -497,6 +501,7 @@ ENDPOINTS: Final[tuple[Endpoint, ...]] = (
     Endpoint("limits/{name}", "One limit", limit_answers.one, limit_answers.LimitLookJson, ("cursor",)),
     Endpoint("limits/{name}/{by}", "Of one value of it", limit_answers.one, limit_answers.LimitLookJson, ("cursor",)),
     Endpoint("blocked", "Jobs that wait for others", _API.blocked, answer_types.BlockedJobsJson, ("stuck", "cursor")),
+    Endpoint("pauses", "What is paused, by whom and why", _API.pauses, answer_types.PausesJson),
     Endpoint("crons", "Periodic jobs", _API.crons, answer_types.CronsJson, _PAGED),
     Endpoint("crons/{name}", "One of them", _API.cron, answer_types.CronJson),
     Endpoint(

@@ -36,6 +36,7 @@ local function key(name)
     cron_seen = 'hm:cron:seen',
     batches = 'hm:batches',
     paused_batches = 'hm:batches:paused',
+    paused_kinds = 'hm:paused',
     batch_base = 'hm:batch:',
     history = 'hm:history',
     history_bytes = 'hm:history:bytes',
