@@ -23,7 +23,7 @@ from server import Server
 from henchman import App
 from henchman.batch import procedures
 from henchman.errors import BatchError, HenchmanError
-from henchman.store import batch_pauses
+from henchman.store import pauses
 from henchman.store.call import Call, command, run
 from henchman.store.connection import Connections
 from henchman.store.keys import Keys
@@ -34,6 +34,7 @@ __all__ = ["FROZEN", "PARTS", "STRUCK", "Field", "until"]
 STRUCK = "kill -9 of a holder of ordered ids"
 FROZEN = "relay of the outbox frozen past its lease"
 PARTS = (STRUCK, FROZEN)  # attacks that are part of others: of every kill, of all that stops a host
+PAUSED = ("tiny", "nap", "anap", "flaky", "capped", "paced", "big")  # classes of which some are paused
 AGAIN = 40.0  # seconds for which an attack that missed is tried again, each try in full and told
 
 
@@ -63,6 +64,7 @@ class Field:
         self.server, self.proxy, self.groups, self.pushing = server, proxy, groups, pushing
         self.redis = server.redis
         self.chance = random.Random(seed)  # noqa: S311 - to be repeated, not to be secret
+        self._choice = random.Random(seed)  # noqa: S311 - of the thread that pauses
         self.hits: Counter[str] = Counter()
         self.tried: Counter[str] = Counter()
         self.minute = 1  # the one that is played
@@ -204,20 +206,22 @@ class Field:
             self._ledger.write("note", f"pausing: {error!r}")
 
     def _unpause_all(self, keys: Keys) -> bool:
-        for one in self._connections.run(command("SMEMBERS", keys.paused_batches, decode=_texts)):
-            self._try(batch_pauses.unpause(keys, one))
-        return not self._connections.run(command("EXISTS", keys.paused_batches))
+        left = ("SMEMBERS", keys.paused_batches), ("HKEYS", keys.paused_kinds)
+        for one in [name for call in left for name in self._connections.run(command(*call, decode=_texts))]:
+            self._try(pauses.unpause(keys, one))
+        return not self._connections.run(command("EXISTS", keys.paused_batches, keys.paused_kinds))
 
     def pause_now_and_then(self) -> None:
-        """The body of a thread: the queue "held", and some batches, are paused for 3 of every 7 s: jobs wait."""
+        """The body of a thread: the queue "held", some batches and classes are paused for 3 of every 7 s."""
         keys = Keys("")
         while not self.stopping.is_set():
             self.revive()
             some: list[str] = []
             with contextlib.suppress(HenchmanError):
                 some = self._connections.run(command("ZRANDMEMBER", keys.batches, 5, decode=_texts))
-            begin = pause(keys, "held", Pause()), *(batch_pauses.pause(keys, one, Pause()) for one in some)
-            end = unpause(keys, "held"), *(batch_pauses.unpause(keys, one) for one in some)
+            some += [f"class:{one}" for one in self._choice.sample(PAUSED, 2)]
+            begin = pause(keys, "held", Pause()), *(pauses.pause(keys, one, Pause()) for one in some)
+            end = unpause(keys, "held"), *(pauses.unpause(keys, one) for one in some)
             for calls, seconds in ((begin, 3.0), (end, 4.0)):
                 for call in calls:
                     self._try(call)

@@ -51,6 +51,7 @@ PAGES: Final[dict[tuple[str, int], tuple[str, ...]]] = {
     ("keys", 0): ("/keys",),
     ("keys", 1): ("/keys/{scope}",),
     ("keys", 2): ("/keys/{scope}/{key}", "/keys/{scope}/1"),
+    ("pauses", 0): ("/pauses",),
     ("limits", 0): ("/limits", "/limits?p=2", "/limits?q=bank"),
     ("limits", 1): ("/limits/shop.bank", "/limits/shop.bank?p=3", "/limits/shop.limit0"),
     ("limits", 2): ("/limits/shop.bank/account-7", "/limits/shop.bank/nobody"),

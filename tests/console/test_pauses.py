@@ -133,3 +133,63 @@ def test_the_command_line_pauses_a_batch(app: App, redis: Redis, redis_url: str)
     assert f"{batch.id} goes on" in invoke("unpause", batch.id)
     assert f"{batch.id} was not paused" in invoke("unpause", batch.id)
     assert "there is no batch 'gone'" in invoke("pause", "gone")
+
+
+def test_the_page_of_all_pauses(app: App, shop: App, redis: Redis) -> None:
+    """A queue, a batch, a class and a tag, each with who and why; paused and resumed there."""
+
+    @app.job(name="import_page", queue="imports", tags=["vip"])
+    def import_page(page: int) -> None: ...
+
+    browser = Browser(app.console())
+    assert "Nothing is paused." in browser.get("/pauses").words
+    with app.batch("Catalogue") as batch:
+        import_page.enqueue(1)
+    batch.pause("nightly", by="bo")
+    shop.queues["mail"].pause("outage", by="ana")
+    form = {"token": browser.token("/pauses")}
+    assert browser.post("/pauses/do/add", form | {"what": "tag:vip", "reason": f"angry {XSS}"}).status == 303
+    assert press(browser, "/pauses/class:import_page/do/pause", reason="slow") == 303
+    refused = browser.post("/pauses/do/add", form | {"what": "imports", "reason": ""})
+    assert (refused.status, "say class:NAME or tag:NAME" in refused.words) == (409, True)
+    page = browser.get("/pauses")
+    for words in ("queue mail", "ana outage Resume", "batch Catalogue", "bo nightly", "class import_page", "tag vip"):
+        assert words in page.words, words
+    assert "<script>alert" not in page.text
+    told = json.loads(browser.get("/api/v1/pauses").text)["items"]
+    assert [one["kind"] for one in told] == ["queue", "batch", "class", "tag"]
+    assert [one["name"] for one in told] == ["mail", batch.id, "class:import_page", "tag:vip"]
+    overview = browser.get("/").words
+    assert "Class import_page is paused: none of its jobs starts." in overview
+    assert "Tag vip is paused: none of its jobs starts." in overview
+    one = browser.get("/metrics/import_page")
+    assert "It is paused, by" in one.words
+    [job] = app.queues["imports"].page(0, 1)
+    asked = browser.get(f"/jobs/{job.jid}").words
+    assert f"Its batch {batch.id} is paused" in asked
+    batch.unpause()
+    assert "Its class import_page is paused" in browser.get(f"/jobs/{job.jid}").words
+    assert browser.act("/metrics/import_page", "/pauses/class:import_page/do/resume").status == 303
+    assert "Its tag vip is paused" in browser.get(f"/jobs/{job.jid}").words
+    assert browser.act("/pauses", "/pauses/tag:vip/do/resume").status == 303
+    assert "is paused" not in browser.get(f"/jobs/{job.jid}").words
+    assert browser.act("/pauses", "/queues/mail/do/resume").status == 303
+    assert "Nothing is paused." in browser.get("/pauses").words
+    assert not redis.exists("hm:paused", "hm:batches:paused", "paused")
+
+
+def test_the_command_line_of_pauses(app: App, redis: Redis, redis_url: str) -> None:
+    def invoke(*words: str) -> str:
+        return CliRunner().invoke(henchman, ["pauses", *words, "--redis", redis_url]).output
+
+    assert "Nothing is paused." in invoke()
+    said = invoke("pause", "class:shop.charge", "--reason", "outage")
+    assert "class:shop.charge is paused; what runs goes on. Undo: henchman pauses unpause class:shop.charge" in said
+    assert "say class:NAME or tag:NAME" in invoke("pause", "shop.charge")
+    assert "outage" in invoke()
+    [told] = json.loads(invoke("--json"))["pauses"]
+    assert (told["kind"], told["name"], told["reason"]) == ("class", "class:shop.charge", "outage")
+    found = {one.name: one for one in examine(app.connections, app.keys, pings=1)}["pauses"]
+    assert found.text == "class:shop.charge: nothing starts from there"
+    assert "class:shop.charge goes on" in invoke("unpause", "class:shop.charge")
+    assert "class:shop.charge was not paused" in invoke("unpause", "class:shop.charge")

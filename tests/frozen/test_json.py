@@ -47,6 +47,7 @@ NOT_HERE: Final = {
     "bench": "tests/bench/test_command.py reads it",
     **dict.fromkeys(("keys", "unlock"), "tests/store/test_inspector_keys.py reads it"),
     **dict.fromkeys(("limits", "limits show"), "tests/store/test_inspector_limits.py reads it"),
+    "pauses": "tests/console/test_pauses.py reads it",
     **dict.fromkeys(("blocked", "why"), "tests/store/test_inspector_blocked.py reads it"),
     **dict.fromkeys(
         [f"operations{one}" for one in ("", " show", " abort", " undo", " continue")],
