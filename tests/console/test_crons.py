@@ -60,7 +60,8 @@ def test_acts_of_a_cron_lead_back_to_its_page(browser: Browser, shop: App) -> No
     assert answer.headers["location"].startswith(f"{page}?said=")
     assert [one.state for one in shop.crons.list()] == ["paused"]
     shown = browser.get(page)
-    assert "It is paused: what is planned meanwhile is left out." in shown.words
+    assert "It is paused (" in shown.words
+    assert "ago): what is planned meanwhile is left out." in shown.words
     assert f"{page}/do/resume" in shown.links
     assert "/do/" not in Browser(shop.console(read_only=True)).get(page).text
 

@@ -150,6 +150,13 @@ def test_the_page_of_all_pauses(app: App, shop: App, redis: Redis) -> None:
     form = {"token": browser.token("/pauses")}
     assert browser.post("/pauses/do/add", form | {"what": "tag:vip", "reason": f"angry {XSS}"}).status == 303
     assert press(browser, "/pauses/class:import_page/do/pause", reason="slow") == 303
+    app.crons.add("nightly", import_page, every=3600, args=[1])
+    assert "what is planned meanwhile is left out" in browser.get("/crons/nightly/do/pause").words
+    assert press(browser, "/crons/nightly/do/pause", reason="x" * 201) == 409
+    assert press(browser, "/crons/nightly/do/pause", reason=f"a load test {XSS}") == 303
+    for path in ("/crons", "/crons/nightly"):
+        assert "a load test" in browser.get(path).words
+        assert "<script>alert" not in browser.get(path).text
     refused = browser.post("/pauses/do/add", form | {"what": "imports", "reason": ""})
     assert (refused.status, "say class:NAME or tag:NAME" in refused.words) == (409, True)
     page = browser.get("/pauses")
@@ -157,8 +164,9 @@ def test_the_page_of_all_pauses(app: App, shop: App, redis: Redis) -> None:
         assert words in page.words, words
     assert "<script>alert" not in page.text
     told = json.loads(browser.get("/api/v1/pauses").text)["items"]
-    assert [one["kind"] for one in told] == ["queue", "batch", "class", "tag"]
-    assert [one["name"] for one in told] == ["mail", batch.id, "class:import_page", "tag:vip"]
+    assert [one["kind"] for one in told] == ["queue", "batch", "cron", "class", "tag"]
+    assert [one["name"] for one in told] == ["mail", batch.id, "nightly", "class:import_page", "tag:vip"]
+    assert json.loads(browser.get("/api/v1/crons/nightly").text)["pause"]["reason"] == f"a load test {XSS}"
     overview = browser.get("/").words
     assert "Class import_page is paused: none of its jobs starts." in overview
     assert "Tag vip is paused: none of its jobs starts." in overview
@@ -174,8 +182,10 @@ def test_the_page_of_all_pauses(app: App, shop: App, redis: Redis) -> None:
     assert browser.act("/pauses", "/pauses/tag:vip/do/resume").status == 303
     assert "is paused" not in browser.get(f"/jobs/{job.jid}").words
     assert browser.act("/pauses", "/queues/mail/do/resume").status == 303
+    assert browser.act("/pauses", "/crons/nightly/do/resume").status == 303
+    assert json.loads(browser.get("/api/v1/crons/nightly").text)["pause"] is None
     assert "Nothing is paused." in browser.get("/pauses").words
-    assert not redis.exists("hm:paused", "hm:batches:paused", "paused")
+    assert not redis.exists("hm:paused", "hm:batches:paused", "paused", "hm:cron:paused", "hm:cron:pauses")
 
 
 def test_the_command_line_of_pauses(app: App, redis: Redis, redis_url: str) -> None:

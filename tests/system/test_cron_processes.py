@@ -131,6 +131,7 @@ def test_the_command_line(redis: Redis, redis_url: str, project: Path) -> None:
             "overlap_for": None,
             "running": None,
             "skipped": None,
+            "pause": None,
         }
         assert len(weekdays["next"]) == len(tick["next"]) == 5  # type: ignore[arg-type]
         assert all(at.endswith(("T07:00:00.000Z", "T08:00:00.000Z")) for at in weekdays["next"])  # type: ignore[attr-defined]
@@ -142,7 +143,8 @@ def test_the_command_line(redis: Redis, redis_url: str, project: Path) -> None:
         assert "0 9 * * 1-5  Europe/Paris  active  report on reports, missed: skip" in shown
         assert shown.count("09:00:00") == 5, "in its own time zone"
         assert "goes on" not in run(redis_url, "resume", "tick").output
-        assert "tick is paused" in run(redis_url, "pause", "tick").output
+        assert "tick is paused" in run(redis_url, "pause", "tick", "--reason", "a load test").output
+        assert document(redis_url, "tick")[0]["pause"]["reason"] == "a load test"  # type: ignore[index]
         assert "was paused already" in run(redis_url, "pause", "tick").output
         assert [one["state"] for one in document(redis_url)] == ["paused", "active"]
         assert "tick goes on" in run(redis_url, "resume", "tick").output

@@ -14,7 +14,8 @@ from rich.text import Text
 
 from henchman.cli.history import COLOURS, history_of
 from henchman.cli.outbox import outbox_of
-from henchman.cli.session import JID, PREFIX, SEVERAL, Session, as_json, command, group, the_one
+from henchman.cli.session import JID, PREFIX, SEVERAL, Session, as_json, caller, command, group, the_one
+from henchman.cli.session import why as reason_option
 from henchman.cli.show import ago, answer, cell, complain, count, duration, facts, moment, say
 from henchman.cron.registry import CronState, set_paused, states
 from henchman.cron.timing import zone
@@ -24,6 +25,7 @@ from henchman.inspector.base import Entry, argument_text
 from henchman.inspector.blocked import blocked_rows
 from henchman.inspector.jobs import MOST, JobStatus, find_job, told_by
 from henchman.inspector.obstacles import Explanation, explained, obstacles
+from henchman.inspector.pauses import pause_json
 from henchman.kernel.text import did_you_mean, seconds_text, shorten, visible
 from henchman.outbox import load
 from henchman.store import call
@@ -345,9 +347,10 @@ def run(session: Session, name: str, as_json: bool) -> None:
 
 @command(cron)
 @click.argument("name")
-def pause(session: Session, name: str) -> None:
+@reason_option
+def pause(session: Session, name: str, reason: str) -> None:
     """Enqueue nothing for NAME any more."""
-    done = call.run(session.runner, set_paused(session.keys, name, "pause"))
+    done = call.run(session.runner, set_paused(session.keys, name, "pause", reason, caller()))
     say(f"{name} is paused. Undo: henchman cron resume {name}" if done else f"{name} was paused already")
 
 
@@ -374,6 +377,7 @@ def _cron_document(one: CronState) -> dict[str, Any]:
     running, skipped = one.running, one.skipped
     return one._asdict() | {
         "words": one.words or None,
+        "pause": one.pause and pause_json(one.pause),
         "next": [times.iso(at) for at in one.next],
         "last": last,
         "problem": one.problem or None,

@@ -18,9 +18,9 @@ __all__ = ["pauses"]
 @group()
 @as_json
 def pauses(session: Session, as_json: bool) -> None:
-    """What is paused: queues, batches, classes of jobs and tags; since when, by whom and why.
+    """What is paused: queues, batches, crons, classes of jobs and tags; since when, by whom and why.
 
-    Queues are paused with henchman queues pause (or ordered), batches with henchman batch pause, the rest here.
+    Queues are paused with henchman queues pause (or ordered), batches and crons with theirs, the rest here.
     """
     found = run(session.runner, paused(session.keys))
     shown = table(found, _COLUMNS, "what") if found else "Nothing is paused."

@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from henchman.client.admission import read_answer
 from henchman.client.job import Job, Using
@@ -20,6 +21,7 @@ from henchman.client.runtime import Runtime
 from henchman.cron.definition import Cron, build_tick, check_name, decoded, define, encoded
 from henchman.cron.timing import Expression, in_words, read_timing, upcoming
 from henchman.errors import DefinitionError, UnknownCron
+from henchman.kernel.clock import ServerClock
 from henchman.kernel.middleware import in_thread
 from henchman.kernel.text import as_shown, did_you_mean
 from henchman.store import admission, batches
@@ -29,6 +31,8 @@ from henchman.store.batches import TrackedPush
 from henchman.store.call import Procedure, arun, ask, run, side_by_side
 from henchman.store.cron import Past, RunningTick, Skipped
 from henchman.store.keys import Keys
+from henchman.store.leases import ask_time
+from henchman.store.queues import Pause, pause_of
 from henchman.wire.payload import new_jid
 
 __all__ = ["CronRegistry", "CronState", "MissedTick", "Past", "missed_ticks", "one_state", "set_paused", "states"]
@@ -43,7 +47,7 @@ class CronState(NamedTuple):
     nearest first (of one cron alone: ten and 50). ``state``: active, paused, retired (from code, and no worker declares
     it any more), or unreadable with the ``problem``. ``origin``: code or live. With ``overlap`` "skip": the job of a
     tick that has not ended (``running``), and the last tick that was passed over for one; such a job counts for
-    ``overlap_for`` seconds."""
+    ``overlap_for`` seconds. ``pause``: of one that is paused since when, by whom and why, as far as that is known."""
 
     name: str
     job: str
@@ -61,6 +65,7 @@ class CronState(NamedTuple):
     overlap_for: float | None = None
     running: RunningTick | None = None
     skipped: Skipped | None = None
+    pause: Pause | None = None
 
     @property
     def words(self) -> str:
@@ -123,6 +128,8 @@ def _state(
     ahead = upcoming(timing, max(stored.last.get(name, stored.now), stored.now), shown) if state == "active" else []
     fields, every, tz = (timing.fields, None, timing.tz) if isinstance(timing, Expression) else (None, timing[0], None)
     found = CronState(name, cron.name, cron.queue, fields, every, tz, cron.missed, state, origin, ahead, last)
+    if state == "paused":
+        found = found._replace(pause=stored.pauses.get(name, Pause()))
     if not cron.overlap_for:
         return found
     if running is not None and stored.now - running.since >= cron.overlap_for:
@@ -161,9 +168,14 @@ def _next(definition: bytes, last: float) -> float | None:
         return None
 
 
-def set_paused(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Procedure[bool]:
-    """Pause a cron or let it go on; False: it was so already. UnknownCron when there is none of this name."""
-    done: int = yield store.pause_or_resume(keys, name, verb)
+def set_paused(
+    keys: Keys, name: str, verb: Literal["pause", "resume"], reason: str = "", by: str = ""
+) -> Procedure[bool]:
+    """Pause a cron or let it go on; False: it was so already. UnknownCron when there is none of this name;
+    ArgumentError when the reason is longer than 200 characters."""
+    said = pause_of(reason, by)
+    at: float = yield ask_time(ServerClock())
+    done: int = yield store.pause_or_resume(keys, name, verb, replace(said, at=at))
     if done < 0:
         raise _unknown(name, (yield store.read(keys)))
     return done == 1
@@ -280,13 +292,14 @@ class CronRegistry:
             raise DefinitionError(f"the cron {name!r} is declared in code; remove it there, or pause it")
         return bool(status)
 
-    def pause(self, name: str) -> bool:
-        """Enqueue nothing for this cron until ``resume``; False: it was paused. UnknownCron: there is none."""
-        return run(self._runtime.connections, set_paused(self._runtime.keys, name, "pause"))
+    def pause(self, name: str, reason: str = "", *, by: str = "") -> bool:
+        """Enqueue nothing for this cron until ``resume``; False: it was paused. UnknownCron: there is none. ``reason``
+        (up to 200 characters) and ``by`` are shown to whoever asks; the newest stand."""
+        return run(self._runtime.connections, set_paused(self._runtime.keys, name, "pause", reason, by))
 
-    async def apause(self, name: str) -> bool:
+    async def apause(self, name: str, reason: str = "", *, by: str = "") -> bool:
         """``pause``, awaited."""
-        return await arun(self._runtime.aconnections, set_paused(self._runtime.keys, name, "pause"))
+        return await arun(self._runtime.aconnections, set_paused(self._runtime.keys, name, "pause", reason, by))
 
     def resume(self, name: str) -> bool:
         """Let a cron go on from now; what was planned meanwhile is left out. False: it was not paused."""

@@ -172,7 +172,7 @@ class Deeds:
                 ("errors", "mute"): Deed("Mute", "", self._mute, "list"),
                 ("errors", "reopen"): Deed("Reopen", "", self._reopen, "one"),
                 ("crons", "run"): Deed("Run now", "", self._cron_run),
-                ("crons", "pause"): Deed("Pause", "", lambda name: self._cron(name, "pause", "is paused")),
+                ("crons", "pause"): Deed("Pause…", _PAUSE_CRON, self._pause_cron, asks="Reason"),
                 ("crons", "resume"): Deed("Resume", "", lambda name: self._cron(name, "resume", "goes on")),
             }
             | self._of_looking()
@@ -346,6 +346,14 @@ class Deeds:
         handle = self._runtime.crons.run(name)
         return f"{visible(name)} enqueued as {handle.jid}"
 
+    def _pause_cron(self, name: str, *, order: Order = NOBODY) -> str:
+        procedure = set_paused(self._runtime.keys, name, "pause", order.form.get("reason", ""), order.author)
+        try:
+            run(self._runtime.connections, procedure)
+        except ArgumentError as error:
+            raise Unwanted(visible(str(error))) from None
+        return f"{visible(name)} is paused"
+
     def _cron(self, name: str, verb: Any, words: str) -> str:
         run(self._runtime.connections, set_paused(self._runtime.keys, name, verb))
         return f"{visible(name)} {words}"
@@ -370,6 +378,7 @@ _UNMARK: Final = "No page shows it any more; what ran before and after it stays 
 MINUTES_AGO: Final = (0, 5, 15, 30, 60, 120)  #: at which a deploy can be marked afterwards
 PAUSED_FOR: Final = (0, 15, 60, 240, 1440)  # minutes for which a form offers to pause; 0: until somebody resumes it
 PAUSE_FIELDS: Final = {"minutes": PAUSED_FOR}
+_PAUSE_CRON: Final = "Nothing is enqueued for it until it is resumed; what is planned meanwhile is left out."
 PAUSE: Final = "No job of it starts any more, on any worker; what runs goes on."
 _DELETE_WAITING: Final = "It is gone for good, and no worker runs it; the rest of the queue stays as it is."
 _RUN_NEXT: Final = "The next slot that is free runs it, before all that wait in the queue; their order stays as it is."

@@ -9,8 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from math import isfinite
 from typing import Any, Literal, NamedTuple, TypeVar
 
+import msgspec
+
 from henchman.store.call import Arg, Call, commands, load, script
 from henchman.store.keys import Keys
+from henchman.store.queues import Pause, read_pause
 
 T = TypeVar("T")
 
@@ -42,9 +45,10 @@ def remove(keys: Keys, name: str, *, fresh: int = FRESH) -> Call[int]:
     return script(_REMOVE, [keys.queues], [name, fresh, keys.control_all], int, again=True, decode_again=_done)
 
 
-def pause_or_resume(keys: Keys, name: str, verb: Literal["pause", "resume"]) -> Call[int]:
-    """Pause a cron or let it go on: 1 done, 0 it was so already, -1 there is no such cron."""
-    return script(_SWITCH, [keys.queues], [name, verb, keys.control_all], int, again=True, decode_again=_done)
+def pause_or_resume(keys: Keys, name: str, verb: Literal["pause", "resume"], why: Pause | None = None) -> Call[int]:
+    """Pause a cron or let it go on: 1 done, 0 it was so already, -1 there is no such cron. ``why``: of a pause."""
+    args: list[Arg] = [name, verb, keys.control_all, msgspec.json.encode(why or Pause())]
+    return script(_SWITCH, [keys.queues], args, int, again=True, decode_again=_done)
 
 
 class CronLook(NamedTuple):
@@ -159,10 +163,11 @@ class Stored(NamedTuple):
     paused: frozenset[str]
     declared: Mapping[str, float]
     now: float
+    pauses: Mapping[str, Pause] = {}
 
 
 def _stored(reply: Any) -> Stored:
-    revision, definitions, last, paused, declared, (seconds, micros) = reply
+    revision, definitions, last, paused, declared, (seconds, micros), pauses = reply
     return Stored(
         revision or b"0",
         _read(definitions, lambda text: text),
@@ -170,6 +175,7 @@ def _stored(reply: Any) -> Stored:
         frozenset(map(_text, paused)),
         _scores(declared),
         int(seconds) + int(micros) / 1e6,
+        _read(pauses, read_pause),
     )
 
 
@@ -182,8 +188,19 @@ def read(keys: Keys) -> Call[Stored]:
         ("SMEMBERS", keys.cron_paused),
         ("ZRANGE", keys.cron_declared, 0, -1, "WITHSCORES"),
         ("TIME",),
+        ("HGETALL", keys.cron_pauses),
         decode=_stored,
     )
+
+
+def pauses(keys: Keys) -> Call[dict[str, Pause]]:
+    """The paused crons by name, and what is known of each pause."""
+
+    def decode(replies: Any) -> dict[str, Pause]:
+        notes = _read(replies[1], read_pause)
+        return {name: notes.get(name, Pause()) for name in map(_text, replies[0])}
+
+    return commands(("SMEMBERS", keys.cron_paused), ("HGETALL", keys.cron_pauses), decode=decode)
 
 
 def overlaps(keys: Keys) -> Call[tuple[dict[str, RunningTick], dict[str, Skipped]]]:

@@ -56,6 +56,7 @@ class Keys:
         self.cron_ticks = p + "hm:cron:ticks"  # zset: cron by the last planned time that was dealt with
         self.cron_declared = p + "hm:cron:declared"  # zset: cron from code by the time a worker last declared it
         self.cron_paused = p + "hm:cron:paused"  # set: crons that are paused
+        self.cron_pauses = p + "hm:cron:pauses"  # hash: paused cron → since when, by whom, why (JSON)
         self.cron_revision = p + "hm:cron:revision"  # counter of changes to crons: workers read again when it moved
         self.cron_running = p + "hm:cron:running"  # hash: cron → time and jid of its tick's job, until that has ended
         self.cron_skipped = p + "hm:cron:skipped"  # hash: cron → the tick that was passed over last, and for which job

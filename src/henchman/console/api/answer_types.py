@@ -379,6 +379,7 @@ class CronJson(TypedDict):
     next: list[str]
     last: list[dict[str, Any]]
     problem: str | None
+    pause: PauseJson | None
 
 
 class CronsJson(_Paged):

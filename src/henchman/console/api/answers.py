@@ -196,7 +196,8 @@ def cron(one: CronState) -> dict[str, Any]:
     ]
     coming = [times.iso(at) for at in one.next]
     facts: dict[str, Any] = {name: getattr(one, name) for name in names}
-    return {**facts, "next": coming, "last": past, "problem": one.problem or None}
+    pause = one.pause and pause_json(one.pause)
+    return {**facts, "next": coming, "last": past, "problem": one.problem or None, "pause": pause}
 
 
 def class_metrics(one: ClassMetrics) -> dict[str, Any]:

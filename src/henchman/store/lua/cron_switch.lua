@@ -1,8 +1,8 @@
 -- cron_switch: pause a cron, or let it go on
 -- KEYS queues
--- ARGV name verb control
+-- ARGV name verb control note
 -- returns 1 done, 0 it was so already, -1 there is no such cron. verb is "pause" or "resume"; what was planned while
---   it was paused is not missed.
+--   it was paused is not missed. note: of a pause who, when and why (JSON); the newest stands.
 -- include base
 -- include keys
 local name, paused, ticks = ARGV[1], key('cron_paused'), key('cron_ticks')
@@ -12,8 +12,10 @@ end
 local done
 if ARGV[2] == 'pause' then
   done = redis.call('SADD', paused, name)
+  redis.call('HSET', key('cron_pauses'), name, ARGV[4])
 else
   done = redis.call('SREM', paused, name)
+  redis.call('HDEL', key('cron_pauses'), name)
   local now = server_now()
   local last = redis.call('ZSCORE', ticks, name)
   if done == 1 and (not last or tonumber(last) < now) then

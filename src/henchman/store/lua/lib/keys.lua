@@ -28,6 +28,7 @@ local function key(name)
     cron_ticks = 'hm:cron:ticks',
     cron_declared = 'hm:cron:declared',
     cron_paused = 'hm:cron:paused',
+    cron_pauses = 'hm:cron:pauses',
     cron_revision = 'hm:cron:revision',
     cron_running = 'hm:cron:running',
     cron_skipped = 'hm:cron:skipped',
