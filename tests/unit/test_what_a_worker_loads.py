@@ -13,6 +13,7 @@ UNNEEDED = (
     "unicodedata",
     "cronsim",
     "zoneinfo",
+    "email.parser",  # redis-py reads its own version with it
     "sqlalchemy",
     "click",
     "rich",
@@ -23,8 +24,8 @@ import sys
 sys.modules[{BLOCKED!r}] = None
 import henchman.supervisor.worker_main, henchman.worker.launcher
 from henchman import App
-app = App()
-parts = app.companions(alone=False), app.sources()
+app = App(redis_url="redis://localhost:1")
+parts = app.companions(alone=False), app.sources(), app.connections
 print(*[one for one in {UNNEEDED} if one in sys.modules])
 """
 

@@ -62,7 +62,7 @@ def connection_options(url: str) -> tuple[type[Any], dict[str, Any]]:
         raise ConfigError(f"{shown} cannot be read: {why}")
     kind, options = read_options(_parse, url, SYNC)
     try:
-        kind(**options)  # connects nowhere: it only takes its arguments
+        kind(**{"driver_info": None} | options)  # connects nowhere; with a version to tell it would read its metadata
     except (TypeError, ValueError, redis.RedisError) as error:
         raise ConfigError(f"{shown}: an option of this address is unknown or wrong: {error}") from None
     return kind, options
