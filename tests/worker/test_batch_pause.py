@@ -443,9 +443,11 @@ def test_what_makes_no_sense(app: App, act: Callable[[Batch], None], error: type
     with pytest.raises(error, match=words):
         act(batch)
     batch.unpause()  # which may be said of any batch that there is
-    for one in (lambda: app.get_batch("gone").pause(), lambda: app.get_batch("gone").unpause()):
-        with pytest.raises(UnknownBatch, match="'gone'"):
-            one()
+    for id in ("gone", "class:work"):
+        for one in (app.get_batch(id).pause, app.get_batch(id).unpause):
+            with pytest.raises(UnknownBatch, match=f"'{id}'"):
+                one()
+    assert not app.pauses.all()
 
 
 def test_the_same_awaited(app: App, ran: Ran) -> None:

@@ -93,14 +93,21 @@ def pause(runtime: Runtime, batch: str, reason: str, by: str) -> Procedure[None]
     """Let no job of a batch start any more, nor of those that are part of it, until they go on."""
     said = queues.pause_of(reason, by)
     at: float = yield ask_time(runtime.clock)
-    yield pauses.pause(runtime.keys, batch, replace(said, at=at))
+    yield pauses.pause(runtime.keys, _known(batch), replace(said, at=at))
     yield from _each_child(runtime.keys, batch, lambda child: pause(runtime, child, reason, by))
 
 
 def unpause(runtime: Runtime, batch: str) -> Procedure[None]:
     """Let a batch go on, and those that are part of it."""
-    yield pauses.unpause(runtime.keys, batch)
+    yield pauses.unpause(runtime.keys, _known(batch))
     yield from _each_child(runtime.keys, batch, lambda child: unpause(runtime, child))
+
+
+def _known(batch: str) -> str:
+    """The id; UnknownBatch for one that no batch can have: it would name a class, or a tag."""
+    if ":" in batch:
+        raise batches.unknown(batch)
+    return batch
 
 
 def _each_child(keys: Keys, batch: str, act: Callable[[str], Procedure[None]]) -> Procedure[None]:
