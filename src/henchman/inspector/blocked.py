@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Literal, NamedTuple
 
 from henchman.inspector.base import Entry, Inspector, Mask, checked_text, scoped
-from henchman.inspector.pauses import who_paused
+from henchman.inspector.pauses import called, go_on, who_paused
 from henchman.inspector.sets import PAGE, Acted
 from henchman.kernel.text import shorten, visible
 from henchman.store import limits, locks, needs, pauses
@@ -90,7 +90,7 @@ class Blocker(NamedTuple):
         if not self.scope:
             return f"job {_short(self.key)}"
         if self.lock == "pause":
-            return _short(self.key.replace(":", " ", 1)) if ":" in self.key else f"batch {_short(self.key)}"
+            return called(self.key)
         if self.scope.startswith(_STEP):
             return f"step {_shown(self.key)} of batch {_short(self.scope.removeprefix(_STEP))}"
         return f"{_short(self.scope)}/{_short(self.key)}"
@@ -150,7 +150,7 @@ class Blocker(NamedTuple):
     def set_command(self) -> str:
         """What makes room under a limit, or lets a batch go on."""
         if self.lock == "pause":
-            return f"henchman {'pauses' if ':' in self.key else 'batch'} unpause {shlex.quote(self.key)}"
+            return go_on(self.key)
         return f"henchman limits set {shlex.quote(self.scope)} {max(self.size, self.taken) + 1}"
 
     def to_json(self) -> dict[str, Any]:

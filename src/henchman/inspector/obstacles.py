@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from henchman.inspector.base import Mask
 from henchman.inspector.blocked import Blocker, find_blocked
 from henchman.inspector.jobs import JobStatus
-from henchman.inspector.pauses import why_paused
+from henchman.inspector.pauses import called, go_on, why_paused
 from henchman.inspector.processes import ALIVE, QueueService, Work, process_state, who_serves
 from henchman.kernel.figures import span
 from henchman.kernel.text import count, shorten, visible
@@ -87,14 +87,6 @@ def resumed_by(subject: str) -> tuple[str, ...]:
     return ("pauses" if ":" in subject else "batches", subject, "resume")
 
 
-def _called(subject: str) -> str:
-    return subject.replace(":", " ", 1) if ":" in subject else f"batch {subject}"
-
-
-def _go_on(subject: str) -> str:
-    return f"henchman {'pauses' if ':' in subject else 'batch'} unpause {shlex.quote(subject)}"
-
-
 def explained_with_obstacles(
     keys: Keys, status: JobStatus, max_retries: int, mask: Mask | None = None
 ) -> Procedure[tuple[Explanation, list[Obstacle]]]:
@@ -130,9 +122,9 @@ def obstacles(
     else:
         found.append(Obstacle(True, f"Queue {queue} is not paused", "queues", queue))
     if ground.pause is not None:
-        text = f"Its {_called(ground.subject)} is paused{_in_brackets(ground.pause, now)}"
+        text = f"Its {called(ground.subject)} is paused{_in_brackets(ground.pause, now)}"
         page = resumed_by(ground.subject)[0]
-        found.append(Obstacle(False, text, page, "" if page == "pauses" else ground.subject, _go_on(ground.subject)))
+        found.append(Obstacle(False, text, page, "" if page == "pauses" else ground.subject, go_on(ground.subject)))
     found.append(_slots(queue, service))
     if status.position:
         before, whose = status.position - 1, " in the line of its tenant" if ground.line else ""
@@ -230,8 +222,8 @@ def _in_queue(status: JobStatus, now: float, ground: SlotsLook) -> Explanation:
         return Explanation(text, f"henchman queues unpause {shlex.quote(stopped)}", ("queues", stopped, "resume"))
     if ground.pause is not None:
         why = _in_brackets(ground.pause, now)
-        text = f"its {_called(ground.subject)} is paused{why}, and it waits in queue {queue}{place}"
-        return Explanation(text, _go_on(ground.subject), resumed_by(ground.subject))
+        text = f"its {called(ground.subject)} is paused{why}, and it waits in queue {queue}{place}"
+        return Explanation(text, go_on(ground.subject), resumed_by(ground.subject))
     more = f"henchman work -q {queue}"
     if not service.alive:
         heard = None if service.heard is None else max(now - service.heard, 0.0)

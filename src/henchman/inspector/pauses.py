@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import shlex
 from typing import TypedDict
 
 from msgspec.structs import replace
@@ -11,13 +12,13 @@ from henchman.errors import ArgumentError
 from henchman.inspector.base import Inspector
 from henchman.kernel.clock import ServerClock
 from henchman.kernel.figures import span
-from henchman.kernel.text import as_shown, visible
+from henchman.kernel.text import as_shown, shorten, visible
 from henchman.store import leases, pauses, queues
 from henchman.store.call import Procedure, awaited, now
 from henchman.store.keys import Keys
 from henchman.wire import times
 
-__all__ = ["PauseJson", "Pauses", "pause_json", "pause_queue", "who_paused", "why_paused"]
+__all__ = ["PauseJson", "Pauses", "called", "go_on", "pause_json", "pause_queue", "who_paused", "why_paused"]
 
 _LEAST, _LONGEST = 5.0, 30 * 86_400.0  # seconds of a pause that ends by itself
 
@@ -70,6 +71,16 @@ def why_paused(pause: queues.Pause | None, now: float) -> str:
     when = "" if pause.at is None else f"{span(max(now - pause.at, 0.0))} ago"
     still = "" if pause.until is None else f"{span(max(pause.until - now, 0.0))} to go"
     return visible(": ".join(filter(None, (", ".join(filter(None, (by, when, still))), pause.reason))))
+
+
+def called(subject: str) -> str:
+    """What is paused, as people call it: ``class shop.charge``, ``batch 9c…``."""
+    return visible(shorten(subject.replace(":", " ", 1) if ":" in subject else f"batch {subject}", 120))
+
+
+def go_on(subject: str) -> str:
+    """The command that lets it go on."""
+    return f"henchman {'pauses' if ':' in subject else 'batch'} unpause {shlex.quote(subject)}"
 
 
 class Pauses(Inspector):
