@@ -149,6 +149,7 @@ def test_every_endpoint_answers_as_the_document_says(programs: Programs, rich: A
             "batches",
             "keys",
             "limits",
+            "pauses",
             "blocked",
             "crons",
             "metrics",

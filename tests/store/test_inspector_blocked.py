@@ -106,11 +106,17 @@ class TestLocks:
 
 
 def need(
-    store: Store, *needs: tuple[str, str], jid: str = OTHER, reason: str = "needs", due: str = "", **more: object
+    store: Store,
+    *needs: tuple[str, str],
+    jid: str = OTHER,
+    reason: str = "needs",
+    due: str = "",
+    age: float | None = None,
+    **more: object,
 ) -> bytes:
     """A job that waits for ``needs``, parked as ``lib/needs.lua`` does it."""
     hm = {"needs": [[*one, 600, f"label {one[1]}"] for one in needs], **more}
-    stored = payload(jid, queue="a", hm=hm)
+    stored = payload(jid, queue="a", hm=hm, **({} if age is None else {"created_at": store.now() - age}))
     store.ask("HSET", store.keys.parked, jid, f"a\n{due}\n{reason}\n\n".encode() + stored)
     for one in needs:
         line = f"n{one[0]}\n{one[1]}"
@@ -204,14 +210,14 @@ class TestNeeds:
 
     def test_doctor_passes_over_those_behind_one_that_lives_again(self, store: Store) -> None:
         lock(store, "o", scope="charge", key="17")
-        need(store, CHARGE, reason=f"needs dead {store.now() - 700} charge")
+        need(store, CHARGE, reason=f"needs dead {store.now() - 700} charge", age=700)
         [found] = [one for one in examine(store.connections, store.keys) if one.name == "blocked jobs"]
         assert found.verdict == "ok"
 
     def test_an_id_that_nobody_knows_is_told_with_the_way_out(self, store: Store) -> None:
         """A wrong id in after= would be waited for without a word."""
-        need(store, ("", OURS))
-        need(store, CHARGE, jid=THIRD)  # a key: its job may be pushed later
+        need(store, ("", OURS), age=700)
+        need(store, CHARGE, jid=THIRD, age=700)  # a key: its job may be pushed later
         [found] = [one for one in examine(store.connections, store.keys) if one.name == "blocked jobs"]
         assert (found.verdict, found.text) == (
             "warn",

@@ -62,7 +62,8 @@ local function judged(pair, subject, member, jid, payload, waiting, effects)
 end
 
 for at = 2, #ARGV, 7 do
-  local fine, answer = pcall(judged, tonumber(ARGV[at]), unpack(ARGV, at + 1, at + 6))
+  local fine, answer = pcall(judged, tonumber(ARGV[at]), ARGV[at + 1], ARGV[at + 2], ARGV[at + 3], ARGV[at + 4],
+    ARGV[at + 5], ARGV[at + 6])
   status[#status + 1] = fine and answer or in_words(answer)
 end
 finish_effects()
