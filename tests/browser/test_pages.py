@@ -54,6 +54,7 @@ PAGES = (
     f"/jobs/{RETRY}",
     "/jobs/{running}",
     "/limits",
+    "/pauses",
     "/blocked",
     "/blocked?show=stuck",
     "/keys",
