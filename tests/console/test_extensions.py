@@ -67,7 +67,7 @@ class Slow(Extension):
     title = "Slow"
 
     def page(self, path, query):
-        time.sleep(30)
+        time.sleep(30)  # it hangs: the console waits for 0.3 s
 
     def troubles(self):
         raise RuntimeError("no troubles today")

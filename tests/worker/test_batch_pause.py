@@ -99,7 +99,7 @@ def test_nothing_starts_once_the_call_has_returned(app: App, redis: Redis) -> No
     def slow(n: int) -> None:
         seen.append(time.monotonic())
         begun.set()
-        time.sleep(0.005)
+        time.sleep(0.005)  # a short job: others of its kind stand ahead of the slots
 
     with working(app):
         with app.batch() as batch:
@@ -158,7 +158,7 @@ def test_who_waits_in_a_process_for_a_place_leaves_it(app: App, redis: Redis) ->
     @app.job(name="work", queue="mail", limits=[Concurrent("bank", 2)])
     def work(n: int) -> None:
         seen.append(n)
-        time.sleep(0.001)
+        time.sleep(0.001)  # a short job: others of its kind wait for its place
 
     with working(app):
         with app.batch() as batch:

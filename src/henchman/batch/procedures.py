@@ -7,7 +7,6 @@ from contextlib import suppress
 from typing import Any
 
 import msgspec
-from msgspec.structs import replace
 
 from henchman.batch.options import BatchOptions, callback_fields
 from henchman.client.runtime import Runtime
@@ -81,8 +80,7 @@ def release(keys: Keys, batch: str) -> Procedure[None]:
 
 
 def expire(runtime: Runtime, batch: str) -> Procedure[None]:
-    """Nothing of a batch starts any more: its time is over. Jobs that wait for their time or a retry go at once; those
-    that a pause held end as they come to a worker."""
+    """Nothing of a batch starts any more: its time is over. What waits for its time, a retry, or a pause's end goes."""
     yield pauses.unpause(runtime.keys, batch)
     yield from close(runtime.keys, batch, "expired")
     for key in (runtime.keys.schedule, runtime.keys.retry):
@@ -91,9 +89,7 @@ def expire(runtime: Runtime, batch: str) -> Procedure[None]:
 
 def pause(runtime: Runtime, batch: str, reason: str, by: str) -> Procedure[None]:
     """Let no job of a batch start any more, nor of those that are part of it, until they go on."""
-    said = queues.pause_of(reason, by)
-    at: float = yield ask_time(runtime.clock)
-    yield pauses.pause(runtime.keys, _known(batch), replace(said, at=at))
+    yield pauses.pause(runtime.keys, _known(batch), (yield from pauses.beginning(reason, by)))
     yield from _each_child(runtime.keys, batch, lambda child: pause(runtime, child, reason, by))
 
 
@@ -112,13 +108,20 @@ def _known(batch: str) -> str:
 
 def _each_child(keys: Keys, batch: str, act: Callable[[str], Procedure[None]]) -> Procedure[None]:
     """``act`` on every batch that is part of this one, as far as there is something to do."""
+    pages = _children(keys, batch)
+    while (some := (yield from next_page(pages))) is not None:
+        for child in some:
+            with suppress(BatchError):  # it is gone, or complete by now
+                yield from act(child)
+
+
+def _children(keys: Keys, batch: str) -> Pages[str]:
+    """The ids of the batches that are part of this one and not complete, a step of a scan a page."""
     found: batches.Facts = yield batches.facts(keys, batch)
     cursor = -1 if found.facts.get("children", "0") != "0" else 0
     while cursor:
         cursor, members = yield batches.live(keys, batch, max(cursor, 0))
-        for name in [name for name, status in members.items() if status == "child"]:
-            with suppress(UnknownBatch, BatchError):  # it is gone, or complete by now
-                yield from act(name.removeprefix("batch:"))
+        yield Page([name.removeprefix("batch:") for name, status in members.items() if status == "child"])
 
 
 def cancel_pages(runtime: Runtime, batch: str, why: str) -> Pages[str]:
@@ -134,15 +137,12 @@ def cancel_pages(runtime: Runtime, batch: str, why: str) -> Pages[str]:
         return
     while (yield batches.release(keys, batch, PAGE)):
         yield Page()
-    found: batches.Facts = yield batches.facts(keys, batch)
-    cursor = -1 if found.facts.get("children", "0") != "0" else 0
-    while cursor:
-        cursor, members = yield batches.live(keys, batch, max(cursor, 0))
+    children = _children(keys, batch)
+    while (some := (yield from next_page(children))) is not None:
         yield Page()
-        for name, status in members.items():
-            if status == "child":
-                with suppress(UnknownBatch):  # it is gone: the auditor settles what its parent still counts
-                    yield from cancel_pages(runtime, name.removeprefix("batch:"), why)
+        for child in some:
+            with suppress(UnknownBatch):  # it is gone: the auditor settles what its parent still counts
+                yield from cancel_pages(runtime, child, why)
     yield Page([batch])
 
 

@@ -17,6 +17,7 @@ from queue import SimpleQueue
 from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 from henchman.console.pages import Download, Screen, View
+from henchman.console.render import NAME
 from henchman.inspector.base import Entry
 from henchman.kernel.text import described, shorten, visible
 from henchman.oncall.deeds import Deed, Missing
@@ -31,7 +32,6 @@ _MOST: Final = 20  # facts, and findings, of one extension
 _LONG: Final = 300  # characters of a fact
 _WORDS: Final = 8  # of an address, with the name
 _MEDIA: Final = re.compile(r"[\w.+-]{1,60}/[\w.+-]{1,60}(; ?charset=utf-8)?")
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _NOTHING: Final[Any] = object()  # nothing was answered
 _log = logging.getLogger("henchman.console")
@@ -211,29 +211,28 @@ class Extensions:
         facts = {"title": made.title, "body": body, "is_html": is_html, "problem": problem}
         return Screen("extension.html", facts, 502 if problem else 200)
 
+    def _that_say(self, what: str) -> list[tuple[_Asked, Extension]]:
+        return [(one, made) for one, made in self._live if _has(made, what)]
+
     def facts(self, job: Entry) -> list[Fact]:
         """The facts of all on the page of a job."""
         found: list[Fact] = []
-        for one, made in self._live:
-            if _has(made, "facts"):
-                found += one.ask(partial(_facts, made, job), [])
+        for one, made in self._that_say("facts"):
+            found += one.ask(partial(_facts, made, job), [])
         return found
 
     def findings(self) -> list[Finding]:
         """What they find wrong."""
         found: list[Finding] = []
-        for one, made in self._live:
-            if _has(made, "troubles"):
-                found += one.ask(partial(_findings, made, one.name), [])
+        for one, made in self._that_say("troubles"):
+            found += one.ask(partial(_findings, made, one.name), [])
         return found
 
     def name(self, jobs: Sequence[Entry]) -> None:
         """Let each of these jobs be shown as the first of them that knows it says."""
         nobody: list[str | None] = [None] * len(jobs)
-        for one, made in self._live:
-            for job, text in zip(
-                jobs, one.ask(partial(_calls, made, jobs), nobody) if _has(made, "call") else (), strict=False
-            ):
+        for one, made in self._that_say("call"):
+            for job, text in zip(jobs, one.ask(partial(_calls, made, jobs), nobody), strict=True):
                 if isinstance(text, str) and text and not job.shown:
                     job.shown = visible(text)
 
@@ -247,7 +246,7 @@ class Extensions:
 
 
 def _made(point: EntryPoint, app: Any) -> Extension:
-    if not _NAME.fullmatch(point.name):
+    if not NAME.fullmatch(point.name):
         raise ValueError(f"{point.name!r} cannot name an extension: give 1 to 40 letters, digits, dots, _ or -")
     made = point.load()(app)
     if not isinstance(made, Extension):

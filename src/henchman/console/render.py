@@ -33,6 +33,7 @@ from henchman.work.outcome import cause_of_name
 __all__ = [
     "ASSETS",
     "BUILD",
+    "NAME",
     "NAV",
     "SHELF",
     "Asset",
@@ -50,6 +51,8 @@ __all__ = [
 #: where, in the scope of a request, the name of this console stands, and the places of all beside it
 SHELF: Final = "henchman.consoles"
 
+#: a name that others give, and that stands in an address as it is
+NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _PLAIN: Final = re.compile(r"[^A-Za-z0-9._-]")
 _TILDE: Final = re.compile(r"~([0-9a-fA-F]{2})")
 _MOMENT: Final = re.compile(r"\b(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{1,6})?Z)(?:, in [\d a-z.]+$)?")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import socket
 from collections.abc import Mapping
 from typing import Final
@@ -14,13 +13,12 @@ from starlette.responses import JSONResponse, PlainTextResponse, RedirectRespons
 from starlette.types import Receive, Scope, Send
 
 from henchman.console.guard import hardened
-from henchman.console.render import SHELF, below
+from henchman.console.render import NAME, SHELF, below
 from henchman.console.site import Console
 from henchman.errors import ConfigError
 
 __all__ = ["Consoles"]
 
-_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _MAIN: Final = "main"
 
 
@@ -31,7 +29,7 @@ class Consoles:
 
     def __init__(self, first: Console, beside: Mapping[str, Console]) -> None:
         for name in beside:
-            if not _NAME.fullmatch(name) or name == _MAIN:
+            if not NAME.fullmatch(name) or name == _MAIN:
                 raise ConfigError(
                     f"{name!r} cannot name a console: give 1 to 40 letters, digits, dots, _ or -, and not {_MAIN!r}, "
                     "which is the first one"

@@ -12,7 +12,6 @@ from functools import lru_cache
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
-from msgspec.structs import replace
 
 from henchman.client.admission import read_answer
 from henchman.client.job import Job, Using
@@ -21,7 +20,6 @@ from henchman.client.runtime import Runtime
 from henchman.cron.definition import Cron, build_tick, check_name, decoded, define, encoded
 from henchman.cron.timing import Expression, in_words, read_timing, upcoming
 from henchman.errors import DefinitionError, UnknownCron
-from henchman.kernel.clock import ServerClock
 from henchman.kernel.middleware import in_thread
 from henchman.kernel.text import as_shown, did_you_mean
 from henchman.store import admission, batches
@@ -31,8 +29,8 @@ from henchman.store.batches import TrackedPush
 from henchman.store.call import Procedure, arun, ask, run, side_by_side
 from henchman.store.cron import Past, RunningTick, Skipped
 from henchman.store.keys import Keys
-from henchman.store.leases import ask_time
-from henchman.store.queues import Pause, pause_of
+from henchman.store.pauses import beginning
+from henchman.store.queues import Pause
 from henchman.wire.payload import new_jid
 
 __all__ = ["CronRegistry", "CronState", "MissedTick", "Past", "missed_ticks", "one_state", "set_paused", "states"]
@@ -128,8 +126,7 @@ def _state(
     ahead = upcoming(timing, max(stored.last.get(name, stored.now), stored.now), shown) if state == "active" else []
     fields, every, tz = (timing.fields, None, timing.tz) if isinstance(timing, Expression) else (None, timing[0], None)
     found = CronState(name, cron.name, cron.queue, fields, every, tz, cron.missed, state, origin, ahead, last)
-    if state == "paused":
-        found = found._replace(pause=stored.pauses.get(name, Pause()))
+    found = found._replace(pause=stored.pauses.get(name))
     if not cron.overlap_for:
         return found
     if running is not None and stored.now - running.since >= cron.overlap_for:
@@ -173,9 +170,8 @@ def set_paused(
 ) -> Procedure[bool]:
     """Pause a cron or let it go on; False: it was so already. UnknownCron when there is none of this name;
     ArgumentError when the reason is longer than 200 characters."""
-    said = pause_of(reason, by)
-    at: float = yield ask_time(ServerClock())
-    done: int = yield store.pause_or_resume(keys, name, verb, replace(said, at=at))
+    why = (yield from beginning(reason, by)) if verb == "pause" else None
+    done: int = yield store.pause_or_resume(keys, name, verb, why)
     if done < 0:
         raise _unknown(name, (yield store.read(keys)))
     return done == 1

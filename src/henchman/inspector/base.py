@@ -86,7 +86,7 @@ class Entry:
     def __init__(self, payload: bytes, score: float | None = None, mask: Mask | None = None) -> None:
         self.payload = payload
         self.score = score
-        self.shown = ""  # in place of its name and arguments, where somebody knows better
+        self.shown = ""  # what an extension of the console says in place of the job's name and arguments
         self._mask = mask
 
     def __repr__(self) -> str:

@@ -148,7 +148,7 @@ class Blocker(NamedTuple):
 
     @property
     def set_command(self) -> str:
-        """What makes room under a limit, or lets a batch go on."""
+        """What makes room under a limit, or lets go on what is paused."""
         if self.lock == "pause":
             return go_on(self.key)
         return f"henchman limits set {shlex.quote(self.scope)} {max(self.size, self.taken) + 1}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from henchman.inspector.base import Mask
 from henchman.inspector.blocked import Blocker, find_blocked
@@ -18,7 +18,7 @@ from henchman.store import fair, leases, ordered_people, pauses, queues
 from henchman.store.call import Procedure, ask, side_by_side
 from henchman.store.keys import Keys
 from henchman.wire import times
-from henchman.work.effects import batch_of
+from henchman.work.effects import subjects_of
 from henchman.work.limits import has_time, limits_of
 
 __all__ = ["Explanation", "Obstacle", "explained", "explained_with_obstacles", "obstacles"]
@@ -66,7 +66,7 @@ class SlotsLook(NamedTuple):
 
 def _ground(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[SlotsLook]:
     queue = status.queue or "default"
-    subjects = _subjects(status.entry.job if status.entry else {})
+    subjects = subjects_of(status.entry.job if status.entry else {})
     asked = ask(queues.pauses(keys)), who_serves(keys, queue, mask), ask(fair.names(keys))
     paused, service, fair_ones, held = yield from side_by_side(*asked, ask(pauses.pauses(keys, subjects)))
     subject, pause = next(((one, why) for one, why in zip(subjects, held, strict=True) if why), ("", None))
@@ -75,14 +75,7 @@ def _ground(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[Slots
     return SlotsLook(paused, service, subject, pause, *(yield from _place_in_line(keys, queue, status)))
 
 
-def _subjects(job: Mapping[str, Any]) -> list[str]:
-    """What of a job can be paused beside its queue: its batch, its class, its tags."""
-    tags = job.get("tags")
-    named = [f"tag:{one}" for one in (tags if isinstance(tags, list) else ())]
-    return [*filter(None, (batch_of(job),)), f"class:{job.get('class')}", *named]
-
-
-def resumed_by(subject: str) -> tuple[str, ...]:
+def _resumed_by(subject: str) -> tuple[str, ...]:
     """The act that lets it go on: page, names and verb."""
     return ("pauses" if ":" in subject else "batches", subject, "resume")
 
@@ -123,7 +116,7 @@ def obstacles(
         found.append(Obstacle(True, f"Queue {queue} is not paused", "queues", queue))
     if ground.pause is not None:
         text = f"Its {called(ground.subject)} is paused{_in_brackets(ground.pause, now)}"
-        page = resumed_by(ground.subject)[0]
+        page = _resumed_by(ground.subject)[0]
         found.append(Obstacle(False, text, page, "" if page == "pauses" else ground.subject, go_on(ground.subject)))
     found.append(_slots(queue, service))
     if status.position:
@@ -223,7 +216,7 @@ def _in_queue(status: JobStatus, now: float, ground: SlotsLook) -> Explanation:
     if ground.pause is not None:
         why = _in_brackets(ground.pause, now)
         text = f"its {called(ground.subject)} is paused{why}, and it waits in queue {queue}{place}"
-        return Explanation(text, go_on(ground.subject), resumed_by(ground.subject))
+        return Explanation(text, go_on(ground.subject), _resumed_by(ground.subject))
     more = f"henchman work -q {queue}"
     if not service.alive:
         heard = None if service.heard is None else max(now - service.heard, 0.0)
@@ -337,7 +330,7 @@ def _blocked(keys: Keys, status: JobStatus, mask: Mask | None) -> Procedure[Expl
     if found.lock is not None and found.lock.lock == "limit":
         return Explanation(status.text, found.lock.set_command)
     if found.lock is not None and found.lock.lock == "pause" and found.lock.state != "free":
-        return Explanation(status.text, found.lock.set_command, resumed_by(found.lock.key))
+        return Explanation(status.text, found.lock.set_command, _resumed_by(found.lock.key))
     if found.lock is not None and found.lock.lock != "pause" and found.lock.state != "free":
         holder = found.lock.jid
         return Explanation(status.text, f"henchman cancel {holder}", ("jobs", holder, "cancel"))

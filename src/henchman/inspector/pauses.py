@@ -10,10 +10,9 @@ from msgspec.structs import replace
 
 from henchman.errors import ArgumentError
 from henchman.inspector.base import Inspector
-from henchman.kernel.clock import ServerClock
 from henchman.kernel.figures import span
 from henchman.kernel.text import as_shown, shorten, visible
-from henchman.store import leases, pauses, queues
+from henchman.store import pauses, queues
 from henchman.store.call import Procedure, awaited, now
 from henchman.store.keys import Keys
 from henchman.wire import times
@@ -52,9 +51,9 @@ def pause_queue(
     length = lasts.total_seconds() if isinstance(lasts, dt.timedelta) else lasts
     if length is not None and (isinstance(length, bool) or not _LEAST <= length <= _LONGEST):
         raise ArgumentError(f"lasts={lasts!r}: it is from 5 seconds to 30 days, or None: until it is resumed")
-    said = queues.pause_of(reason, by)
-    at: float = yield leases.ask_time(ServerClock())
-    yield queues.pause(keys, name, replace(said, at=at, until=None if length is None else at + length))
+    said = yield from pauses.beginning(reason, by)
+    until = None if length is None or said.at is None else said.at + length
+    yield queues.pause(keys, name, replace(said, until=until))
 
 
 def who_paused(pause: queues.Pause) -> str:
@@ -95,16 +94,14 @@ class Pauses(Inspector):
     def all(self) -> Procedure[dict[str, queues.Pause]]:
         """Every one, by its text."""
         found: dict[str, queues.Pause] = yield pauses.kinds(self._keys)
-        return dict(sorted(found.items()))
+        return found
 
     @now
     def pause(self, what: str, reason: str = "", *, by: str = "") -> Procedure[None]:
         """No job of it starts any more, on any worker, until ``unpause``; what runs goes on to its end. A job whose
         turn comes meanwhile is taken out of its queue and waits as blocked: others behind it go on. ArgumentError when
         ``what`` is no class and no tag, or the reason is longer than 200 characters."""
-        said = queues.pause_of(reason, by)
-        at: float = yield leases.ask_time(ServerClock())
-        yield pauses.pause(self._keys, _checked(what), replace(said, at=at))
+        yield pauses.pause(self._keys, _checked(what), (yield from pauses.beginning(reason, by)))
 
     @now
     def unpause(self, what: str) -> Procedure[bool]:

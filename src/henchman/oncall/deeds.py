@@ -347,11 +347,7 @@ class Deeds:
         return f"{visible(name)} enqueued as {handle.jid}"
 
     def _pause_cron(self, name: str, *, order: Order = NOBODY) -> str:
-        procedure = set_paused(self._runtime.keys, name, "pause", order.form.get("reason", ""), order.author)
-        try:
-            run(self._runtime.connections, procedure)
-        except ArgumentError as error:
-            raise Unwanted(visible(str(error))) from None
+        self._asked(set_paused(self._runtime.keys, name, "pause", order.form.get("reason", ""), order.author))
         return f"{visible(name)} is paused"
 
     def _cron(self, name: str, verb: Any, words: str) -> str:

@@ -68,7 +68,7 @@ def _findings(seen: Overview, failing: Errors | None, ground: Vitals | None) -> 
         told = [one for rule in OF_THE_VITALS for one in rule(ground, seen.at)]
         found = [one for one in told if one.page == "system"] + found + [one for one in told if one.page != "system"]
         found += [one for rule in OF_BOTH for one in rule(seen, ground)]
-    return sorted(found, key=lambda one: one.severity != "critical")
+    return found
 
 
 def _no_worker(seen: Overview) -> Iterator[Finding]:

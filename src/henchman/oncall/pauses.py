@@ -45,12 +45,12 @@ def paused(keys: Keys) -> Procedure[list[Paused]]:
     """Queues by name, some batches, crons, classes and tags: two calls."""
     asked = ask(queues.pauses(keys)), paused_batches(keys, _BATCHES), ask(cron.pauses(keys)), ask(pauses.kinds(keys))
     in_queues, batches, crons, kinds = yield from side_by_side(*asked)
-    found = [Paused("queue", name, name, why) for name, why in sorted(in_queues.items())]
+    found = [Paused("queue", name, name, why) for name, why in in_queues.items()]
     for one in batches:
         if one.status.paused:
             found.append(Paused("batch", one.status.id, one.status.description or one.status.id, one.status.paused))
-    found += [Paused("cron", name, name, why) for name, why in sorted(crons.items())]
-    for what, why in sorted(kinds.items()):
+    found += [Paused("cron", name, name, why) for name, why in crons.items()]
+    for what, why in kinds.items():
         kind, _, name = what.partition(":")
         found.append(Paused("class" if kind == "class" else "tag", what, name, why))
     return found

@@ -167,7 +167,7 @@ def _batches(ground: Vitals, now: float) -> Iterator[Finding]:
 
 
 def _paused_kinds(ground: Vitals, now: float) -> Iterator[Finding]:
-    for what, pause in sorted(ground.kinds.items()):
+    for what, pause in ground.kinds.items():
         kind, _, name = what.partition(":")
         text = f"{kind.capitalize()} {shorten(name, 80)} is paused: none of its jobs starts."
         why, act = why_paused(pause, now), ("pauses", what, "resume")

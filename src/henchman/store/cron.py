@@ -5,7 +5,7 @@ What each script guarantees stands in the header of its file in ``lua/``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from math import isfinite
 from typing import Any, Literal, NamedTuple, TypeVar
 
@@ -13,7 +13,7 @@ import msgspec
 
 from henchman.store.call import Arg, Call, commands, load, script
 from henchman.store.keys import Keys
-from henchman.store.queues import Pause, read_pause
+from henchman.store.queues import Pause, read_pauses
 
 T = TypeVar("T")
 
@@ -160,22 +160,25 @@ class Stored(NamedTuple):
     revision: bytes
     definitions: Mapping[str, bytes]
     last: Mapping[str, float]
-    paused: frozenset[str]
+    pauses: Mapping[str, Pause]
     declared: Mapping[str, float]
     now: float
-    pauses: Mapping[str, Pause] = {}
+
+    @property
+    def paused(self) -> Set[str]:
+        """The names of those that are paused."""
+        return self.pauses.keys()
 
 
 def _stored(reply: Any) -> Stored:
-    revision, definitions, last, paused, declared, (seconds, micros), pauses = reply
+    revision, definitions, last, paused, notes, declared, (seconds, micros) = reply
     return Stored(
         revision or b"0",
         _read(definitions, lambda text: text),
         _scores(last),
-        frozenset(map(_text, paused)),
+        read_pauses(paused, notes, "replace"),
         _scores(declared),
         int(seconds) + int(micros) / 1e6,
-        _read(pauses, read_pause),
     )
 
 
@@ -186,21 +189,17 @@ def read(keys: Keys) -> Call[Stored]:
         ("HGETALL", keys.crons),
         ("ZRANGE", keys.cron_ticks, 0, -1, "WITHSCORES"),
         ("SMEMBERS", keys.cron_paused),
+        ("HGETALL", keys.cron_pauses),
         ("ZRANGE", keys.cron_declared, 0, -1, "WITHSCORES"),
         ("TIME",),
-        ("HGETALL", keys.cron_pauses),
         decode=_stored,
     )
 
 
 def pauses(keys: Keys) -> Call[dict[str, Pause]]:
     """The paused crons by name, and what is known of each pause."""
-
-    def decode(replies: Any) -> dict[str, Pause]:
-        notes = _read(replies[1], read_pause)
-        return {name: notes.get(name, Pause()) for name in map(_text, replies[0])}
-
-    return commands(("SMEMBERS", keys.cron_paused), ("HGETALL", keys.cron_pauses), decode=decode)
+    asked = ("SMEMBERS", keys.cron_paused), ("HGETALL", keys.cron_pauses)
+    return commands(*asked, decode=lambda replies: read_pauses(replies[0], replies[1], "replace"))
 
 
 def overlaps(keys: Keys) -> Call[tuple[dict[str, RunningTick], dict[str, Skipped]]]:

@@ -472,19 +472,11 @@ class CancelNews(NamedTuple):
     paused: frozenset[str] | None
 
 
-class CancelHead(NamedTuple):
-    """The counter of cancellations, the suspects, and the batches, classes and tags that are paused."""
+def cancel_head(keys: Keys) -> Call[CancelNews]:
+    """Where the log of cancellations stands, and all that is read as a whole."""
 
-    counter: int
-    suspects: frozenset[str]
-    paused: frozenset[str]
-
-
-def cancel_head(keys: Keys) -> Call[CancelHead]:
-    """Where the log of cancellations stands, and what is read as a whole."""
-
-    def read(replies: Any) -> CancelHead:
-        return CancelHead(int(replies[0] or 0), _texts(replies[1]), _texts([*replies[2], *replies[3]]))
+    def read(replies: Any) -> CancelNews:
+        return CancelNews(int(replies[0] or 0), [], _texts(replies[1]), _texts([*replies[2], *replies[3]]))
 
     return commands(("GET", keys.cancels), ("SMEMBERS", keys.suspects), *_paused(keys), decode=read)
 

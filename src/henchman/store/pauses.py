@@ -13,20 +13,44 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from henchman.errors import BatchError
+from henchman.errors import ArgumentError, BatchError
+from henchman.kernel.clock import ServerClock
+from henchman.kernel.text import shorten
 from henchman.store.batches import unknown
-from henchman.store.call import Arg, Call, command, commands, load, script
+from henchman.store.call import Arg, Call, Procedure, command, commands, load, script
 from henchman.store.jobs import leased
 from henchman.store.keys import Keys
-from henchman.store.queues import Pause, raw, read_pause
+from henchman.store.leases import ask_time
+from henchman.store.queues import Pause, raw, read_pause, read_pauses
 
-__all__ = ["NOT_PAUSED", "PAUSED", "PausedJob", "hold", "kinds", "pause", "pauses", "some_batches", "unpause"]
+__all__ = [
+    "NOT_PAUSED",
+    "PAUSED",
+    "PausedJob",
+    "beginning",
+    "hold",
+    "kinds",
+    "pause",
+    "pauses",
+    "some_batches",
+    "unpause",
+]
 
 _PAUSE = load("pause")
 _HOLD = load("hold")
 
 PAUSED = "batch:"  # scope of that need; a step is in "batch:<id>", and no id of a batch has a colon
 NOT_PAUSED = 2  # a status of ``hold``: it may start
+_LONGEST = 200  # characters of the reason of a pause, and of who made it
+
+
+def beginning(reason: str, by: str) -> Procedure[Pause]:
+    """What is noted about a pause that begins now; ArgumentError when the reason is longer than 200 characters."""
+    said, author = (" ".join(one.encode("utf-8", "replace").decode().split()) for one in (reason, by))
+    if len(said) > _LONGEST:
+        raise ArgumentError(f"the reason has {len(said):,} characters: say it in {_LONGEST}, or point to a page")
+    at: float = yield ask_time(ServerClock())
+    return Pause(at, shorten(author, _LONGEST), said)
 
 
 def pause(keys: Keys, subject: str, why: Pause) -> Call[bool]:
@@ -58,25 +82,16 @@ def some_batches(keys: Keys, most: int) -> Call[list[str]]:
 
 
 def kinds(keys: Keys) -> Call[dict[str, Pause]]:
-    """The classes and tags that are paused, as subjects."""
-
-    def read(reply: Any) -> dict[str, Pause]:
-        pairs = reply.items() if isinstance(reply, dict) else zip(reply[::2], reply[1::2], strict=True)
-        return {name.decode("utf-8", "surrogateescape"): read_pause(note) for name, note in pairs}
-
-    return command("HGETALL", keys.paused_kinds, decode=read)
+    """The classes and tags that are paused, as subjects, sorted."""
+    return command("HGETALL", keys.paused_kinds, decode=lambda reply: read_pauses(reply[::2], reply))
 
 
 def pauses(keys: Keys, subjects: Sequence[str]) -> Call[list[Pause | None]]:
     """What is noted about the pause of each of these, at least one; None of one that is not paused."""
-
-    def read(replies: list[Any]) -> list[Pause | None]:
-        return [None if one is None else read_pause(one) for one in replies]
-
     asked = [
         ("HGET", keys.paused_kinds, raw(one)) if ":" in one else ("HGET", keys.batch(one), "paused") for one in subjects
     ]
-    return commands(*asked, decode=read)
+    return commands(*asked, decode=lambda notes: [None if one is None else read_pause(one) for one in notes])
 
 
 class PausedJob(NamedTuple):

@@ -13,8 +13,6 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
-from henchman.errors import ArgumentError
-from henchman.kernel.text import shorten
 from henchman.store.call import Arg, Call, Procedure, ask, command, commands, load, script, side_by_side
 from henchman.store.keys import Keys
 
@@ -32,7 +30,6 @@ _MOST = 500  # entries of a page: deep within a million each look takes the serv
 _ENDS_MOST, _END = 8000, 200  # entries at the ends of all queues that are searched, and at each end of one
 _OVERLAP = 10  # entries of a set that the next page of a search begins with
 _LEVELS, _LEVELS_LIFE = 12, 900  # lines that are kept of how long queues were, and for how many seconds
-LONGEST_REASON = 200  # characters of why somebody paused something
 _MOST_MEASURED, _MOST_LEVELS = 500, 100  # queues that are measured, and the longest of them that are written down
 
 
@@ -292,14 +289,6 @@ class Pause(msgspec.Struct, frozen=True):
     until: float | None = None
 
 
-def pause_of(reason: str, by: str) -> Pause:
-    """What is noted about a pause that begins; ArgumentError when the reason is longer than 200 characters."""
-    said, author = (" ".join(one.encode("utf-8", "replace").decode().split()) for one in (reason, by))
-    if len(said) > LONGEST_REASON:
-        raise ArgumentError(f"the reason has {len(said):,} characters: say it in {LONGEST_REASON}, or point to a page")
-    return Pause(by=shorten(author, LONGEST_REASON), reason=said)
-
-
 def pause(keys: Keys, queue: str, why: Pause) -> Call[Any]:
     """Nothing starts from ``queue`` any more, on any worker. ``why`` stands in a key of its own: Sidekiq's set stays a
     set of names."""
@@ -338,16 +327,18 @@ def objectives(keys: Keys) -> Call[dict[str, float]]:
 
 def pauses(keys: Keys) -> Call[dict[str, Pause]]:
     """The paused queues by name, and what is known of each pause."""
+    asked = ("SMEMBERS", keys.paused), ("HGETALL", keys.pauses)
+    return commands(*asked, decode=lambda replies: read_pauses(*replies))
 
-    def read(replies: list[Any]) -> dict[str, Pause]:
-        notes = {replies[1][i]: replies[1][i + 1] for i in range(0, len(replies[1]), 2)}
-        return {name: read_pause(notes.get(raw(name), b"")) for name in _names(replies[0])}
 
-    return commands(("SMEMBERS", keys.paused), ("HGETALL", keys.pauses), decode=read)
+def read_pauses(names: Iterable[bytes], notes: Sequence[bytes], errors: str = "surrogateescape") -> dict[str, Pause]:
+    """What is paused, by name, sorted, and what its note says; ``notes``: names and notes, in turn."""
+    known = dict(zip(notes[::2], notes[1::2], strict=True))
+    return {name.decode("utf-8", errors): read_pause(known.get(name, b"")) for name in sorted(names)}
 
 
 def read_pause(note: bytes) -> Pause:
-    """What was noted about a pause; nothing where somebody else wrote it."""
+    """What was noted about a pause; a ``Pause`` of nothing where the note is none of ours."""
     try:
         return msgspec.json.decode(note, type=Pause)
     except (msgspec.MsgspecError, UnicodeDecodeError):

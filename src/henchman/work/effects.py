@@ -41,6 +41,7 @@ __all__ = [
     "overdue_dead",
     "overdue_facts",
     "step_effects",
+    "subjects_of",
     "tracked",
 ]
 
@@ -111,6 +112,13 @@ def batch_of(job: Mapping[str, Any]) -> str:
     ours = job.get("hm")
     batch = ours.get("batch") if isinstance(ours, dict) else None
     return batch if isinstance(batch, str) and ":" not in batch else ""
+
+
+def subjects_of(job: Mapping[str, Any]) -> list[str]:
+    """What of a job can be paused beside its queue, as ``store/pauses.py`` calls it: its batch, its class, its tags."""
+    tags = job.get("tags")
+    named = [f"tag:{one}" for one in (tags if isinstance(tags, list) else ())]
+    return [*filter(None, (batch_of(job),)), f"class:{job.get('class')}", *named]
 
 
 def keeps_result(job: Mapping[str, Any]) -> bool:

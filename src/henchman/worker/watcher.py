@@ -31,8 +31,9 @@ from henchman.kernel.clock import awake, capped_backoff
 from henchman.kernel.events import Events
 from henchman.kernel.threads import Service
 from henchman.store.call import command
-from henchman.store.jobs import CancelHead, cancel_head, cancel_news, cancel_page
+from henchman.store.jobs import CancelNews, cancel_head, cancel_news, cancel_page
 from henchman.wire.payload import NAMED, name_of
+from henchman.work.effects import subjects_of
 from henchman.work.source import Source
 from henchman.work.unit import InFlightList, Unit
 from henchman.worker.run import Run
@@ -91,13 +92,15 @@ class Cancels:
                 return self.seen >= counter
             for sign, member in news.steps:
                 (self.jids.discard if sign == "-" else self.jids.add)(member)
-            if news.suspects is not None:
-                self.suspects = news.suspects
-            if news.paused is not None:
-                self.paused = news.paused
-            self.seen = news.last
+            self._note(news)
         self._on_change()
         return True
+
+    def _note(self, news: CancelNews) -> None:
+        """What of the rest was read, and the counter last: whoever finds it as it is reads no more."""
+        self.suspects = self.suspects if news.suspects is None else news.suspects
+        self.paused = self.paused if news.paused is None else news.paused
+        self.seen = news.last
 
     def load(self) -> None:
         """Read everything, page by page; ServerAway when the server is not there."""
@@ -114,13 +117,12 @@ class Cancels:
             if turn < self._read:
                 return
             self._read, self.opened = turn, opened
-            self.suspects, self.paused = head.suspects, head.paused
             self.jids = jids | announced
             self._most = 2 * len(jids) + ENDED  # what has ended since stands in no log
-            self.seen = head.counter
+            self._note(head)
         self._on_change()
 
-    def _read_all(self) -> tuple[CancelHead, set[str]]:
+    def _read_all(self) -> tuple[CancelNews, set[str]]:
         """The counter as it was before the rest: what changes meanwhile is read once more, from the log."""
         runner, keys = self._runtime.connections, self._runtime.keys
         head = runner.run(cancel_head(keys))
@@ -146,14 +148,9 @@ class Cancels:
     def holds(self, run: Run) -> str:
         """What of ``run`` is paused, as ``store/pauses.py`` calls it; empty: nothing. One that was cancelled ends
         instead; one without an id nobody could find again."""
-        paused, job = self.paused, run.unit.job
         if not run.jid or run.unit.source is not None or self.has(run):
             return ""
-        if run.batch_id in paused:
-            return run.batch_id
-        tags = job.get("tags")
-        subjects = (f"class:{job.get('class')}", *(f"tag:{one}" for one in (tags if isinstance(tags, list) else ())))
-        return next((one for one in subjects if one in paused), "")
+        return next((one for one in subjects_of(run.unit.job) if one in self.paused), "")
 
     def resumed(self, subject: str) -> None:
         """The server says that this is not paused."""

@@ -10,7 +10,7 @@ const kept = {
 // ---- times
 
 const ZONES = ["relative", "local", "utc"];
-// `tz` in an address that somebody sent holds for that page alone; the zone that was chosen here, for all others
+// An address may name the zone of its times, as `tz`, for that page alone; a zone chosen in this browser holds elsewhere.
 let zone = [new URLSearchParams(location.search).get("tz"), kept.get("zone")].find((one) => ZONES.includes(one)) ?? "relative";
 
 function span(seconds) {

@@ -20,12 +20,7 @@
 -- include keys
 -- include locks
 -- include parked
-if redis.call('EXISTS', KEYS[3]) == 1 then
-  return 'LOST'
-end
-if redis.call('PEXPIRE', KEYS[2], ARGV[1]) == 0 then
-  return 'LAPSED'
-end
+-- include leased
 local NEWER = 50  -- payloads that may have come to a list behind those that are claimed
 
 local batches

@@ -7,12 +7,7 @@
 --   lease first: an expiry is accepted by a full server. Lines are told of in lib/lines.lua.
 -- include keys
 -- include lines
-if redis.call('EXISTS', KEYS[3]) == 1 then
-  return 'LOST'
-end
-if redis.call('PEXPIRE', KEYS[2], ARGV[1]) == 0 then
-  return 'LAPSED'
-end
+-- include leased
 local reply, left = {}, 0
 if redis.call('SISMEMBER', key('paused'), ARGV[4]) == 0 then
   local lines = lines_of(ARGV[4])

@@ -1,6 +1,6 @@
 -- What the counter of cancellations counts, so that a worker reads what is new and not the whole list. Each entry is
--- "<counter> <what>": "+member" was cancelled, "-member" is not any more, "!" the suspects changed, "|" the paused
--- batches. A number that is missing (a version that kept no log raised the counter) makes workers read the whole list.
+-- "<counter> <what>": "+member" was cancelled, "-member" is not any more, "!" the suspects changed, "|" what is
+-- paused. A number that is missing (a version that kept no log raised the counter) makes workers read the whole list.
 local CANCEL_LOG_MOST = 1000
 
 local function log_cancel(what)
