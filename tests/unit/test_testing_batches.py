@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from henchman import App, BatchClosed, BatchError, Failure, JobFailed, Snooze, UnknownBatch, current_job, testing
+from henchman.batch.batch import leases
 from henchman.errors import HenchmanError
 
 
@@ -233,3 +234,14 @@ def test_what_takes_a_server(shop: Shop) -> None:
                 with pytest.raises(testing.NotFaked, match=r"testing\.worker"):
                     ask()
             batch.close()
+
+
+def test_the_lease_of_a_batch_that_is_filled_for_long_is_renewed(shop: Shop) -> None:
+    with testing.fake(shop.app) as jobs:
+        with shop.app.batch("one") as one:
+            leases.renew()
+            with shop.app.batch("two") as two:  # one command is answered otherwise than several
+                leases.renew()
+                shop.work.enqueue(2)
+        jobs.drain_all()
+        assert (one.status().state, two.status().state) == ("complete", "complete")

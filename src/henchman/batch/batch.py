@@ -311,7 +311,7 @@ class ProducerLeases:
     def hold(self, runtime: Runtime, batch: str) -> None:
         """Renew the lease of ``batch`` from now on."""
         with self._lock:
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():
                 thread = threading.Thread(target=self._body, name="henchman-batches", daemon=True)
                 thread.start()  # which the system may refuse: then nobody holds it
                 self._thread = thread

@@ -84,8 +84,10 @@ class FakeBatches:
             return self._time(), []
         if command == "TIME":  # facts: TIME, HGETALL, EXISTS, HGETALL
             command, key = (as_text(one) for one in call.parts[1])
-        if command == "SET" and (key == keys.history_on or key.endswith(":producer")):
+        if command == "SET" and key == keys.history_on:
             return None, []
+        if command == "SET" and key.endswith(":producer"):  # no lease of a fake runs out
+            return b"OK" if len(call.parts) == 1 else [b"OK"] * len(call.parts), []
         id, _, part = key.removeprefix(keys.batch("")).partition(":")
         batch = self._batches.get(id)
         if command == "HMGET" and batch is not None and part in ("results", "names"):
