@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +17,7 @@ from redis import Redis
 
 from henchman import App
 from henchman.console.extensions import Extensions
+from henchman.inspector.base import Entry
 from support.browsing import DEAD, XSS, Browser
 from support.garbage import payload
 
@@ -76,6 +78,12 @@ class Slow(Extension):
         return 7
 
 
+class Busy(Extension):
+    def facts(self, job):
+        time.sleep(0.25)  # not long enough to be given up
+        return [Fact("Answered", "yes")]
+
+
 class Broken(Extension):
     def __init__(self, app):
         raise OSError("no configuration")
@@ -89,6 +97,7 @@ POINTS = """
 [henchman.console]
 billing = {module}:Billing
 broken = {module}:Broken
+busy = {module}:Busy
 foreign = {module}:not_one
 missing = {module}_that_is_not_there:Any
 slow = {module}:Slow
@@ -168,6 +177,27 @@ def test_what_raises_or_hangs_takes_no_page_with_it(browser: Browser) -> None:
     assert (
         "slow 1.2 a page, findings, how calls are shown mend it did not answer within 0.3 s, and is asked no" in system
     )
+
+
+def test_who_asks_a_slow_one_waits_for_no_long_row_of_others(package: None, app: App) -> None:
+    extensions = Extensions(app, ["busy"])
+    job = Entry(payload(DEAD))
+    began, took, found = time.monotonic(), list[float](), list[str]()
+
+    def ask() -> None:
+        found.extend(one.text for one in extensions.facts(job))
+        took.append(time.monotonic() - began)
+
+    threads = [threading.Thread(target=ask) for _ in range(20)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join(10)
+    assert len(took) == 20
+    assert max(took) < 2, "twenty in a row would take five seconds"
+    assert 1 <= len(found) < 20
+    assert "asked more often than it answers" in extensions.added()[0].problem
+    assert [one.text for one in extensions.facts(job)] == ["yes"], "it is asked still"
 
 
 def test_facts_findings_and_calls(browser: Browser) -> None:

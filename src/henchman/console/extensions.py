@@ -1,7 +1,8 @@
 """What other packages add to the console: pages, facts on the page of a job, findings, how a call is shown.
 
-A package names its class among the entry points ``henchman.console``. An extension is asked on a thread of its own, and
-waited for a second: one that raises or hangs takes no page with it, and *System* says what is wrong.
+A package names its class among the entry points ``henchman.console``. An extension is asked on a thread of its own, one
+question after the other; its turn and its answer are waited for a second each. One that raises or hangs takes no page
+with it, and *System* says what is wrong.
 """
 
 from __future__ import annotations
@@ -130,22 +131,30 @@ class _Asked:
         wait = _WAIT if wait is None else wait
         if self._hangs >= _HANGS:
             return default
-        with self._lock:  # one after the other
-            calls, answered, found = self._thread(), threading.Event(), list[T]()
+        if not self._lock.acquire(timeout=wait):  # one after the other
+            self._note(f"it is asked more often than it answers: nobody waits longer than {wait:g} s for their turn")
+            return default
+        try:
+            return self._answer(what, default, wait)
+        finally:
+            self._lock.release()
 
-            def call() -> None:
-                try:
-                    found.append(what())
-                except BaseException as error:  # whatever it does is its own
-                    self._note(described(error))
-                answered.set()
+    def _answer(self, what: Callable[[], T], default: T, wait: float) -> T:
+        calls, answered, found = self._thread(), threading.Event(), list[T]()
 
-            calls.put(call)
-            if not answered.wait(wait):
-                self._server, self._hangs = None, self._hangs + 1
-                off = ", and is asked no more" if self._hangs >= _HANGS else ""
-                self._note(f"it did not answer within {wait:g} s{off}")
-            return found[0] if found else default
+        def call() -> None:
+            try:
+                found.append(what())
+            except BaseException as error:  # whatever it does is its own
+                self._note(described(error))
+            answered.set()
+
+        calls.put(call)
+        if not answered.wait(wait):
+            self._server, self._hangs = None, self._hangs + 1
+            off = ", and is asked no more" if self._hangs >= _HANGS else ""
+            self._note(f"it did not answer within {wait:g} s{off}")
+        return found[0] if found else default
 
     def _thread(self) -> SimpleQueue[Callable[[], None]]:
         if self._server is None or not self._server.is_alive():  # a fork leaves it behind
