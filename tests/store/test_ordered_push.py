@@ -201,16 +201,16 @@ def test_rows_come_in_several_forms(app: App, store: Store, push: Callable[..., 
         ("a", 1),
         ("a", 2, 5),
         {"id": "b"},
-        {"id": 3, "payload": {"x": 1}, "score": 1.5, "at": 2e9},
+        {"id": 3, "payload": {"x": 1}, "score": 1.5, "at": 4e9},
         {"id": "d", "payload": 4, "delay": 60, "score": None},
-        {"id": "e", "payload": 5, "at": datetime.fromtimestamp(2e9 + 1, UTC)},
+        {"id": "e", "payload": 5, "at": datetime.fromtimestamp(4e9 + 1, UTC)},
     ]
     assert push(define(app), iter(rows), many=True) == OrderedPushed(6, 5)
     assert waiting(store, "a")[0] == (5.0, b"2")
     assert waiting(store, "b")[0][1] == b'""'
     assert waiting(store, "3") == [(1.5, b'{"x":1}')]
     assert list(due(store)) == ["a", "b", "d", "3", "e"]
-    assert (due(store)["3"], due(store)["e"]) == (2e9, 2e9 + 1)
+    assert (due(store)["3"], due(store)["e"]) == (4e9, 4e9 + 1)
 
 
 @pytest.mark.parametrize(
