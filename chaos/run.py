@@ -43,9 +43,10 @@ SHARE = 0.3  # of each producer's plain jobs goes into batches
 SOLD = 0.04  # of the plain jobs are rows of the outbox
 STARTED = 120.0  # seconds for a group to start, or history, on a busy machine
 STOPPED = 90.0  # seconds for a supervisor, or a producer, to end after TERM
-#: seconds: a round of the auditor, a lease, a lock of a dead lifeline, 15 s of watching, a minute that the server's
-#: clock was stepped on when a time was stored, and the work itself, on a busy machine
+#: seconds without a job's end: a round of the auditor, a lease, a lock of a dead lifeline, 15 s of watching, a minute
+#: that the server's clock was stepped on when a time was stored
 DRAIN = 300.0
+LONGEST = 1500.0  # for the work itself: a few places of a limit let thousands wait on a busy machine
 AN_HOUR = 3600.0
 
 
@@ -147,32 +148,38 @@ class Play:
                 producer.kill()
 
     def drain(self, field: Field) -> float:
-        """Wait until nothing waits and nothing is in flight; how long it took."""
+        """Wait until nothing waits and nothing is in flight, while jobs end still; how long it took."""
         redis: Any = field.redis
-        began = time.monotonic()
+        began = moved = time.monotonic()
+        processed, looks = b"", 0
 
-        looks = 0
-
-        def idle() -> bool:
-            nonlocal looks
+        def over() -> bool:
+            nonlocal processed, moved, looks
             for group in self.groups:
                 group.keep()
                 group.known.update(group.workers)
-            waiting = sum(redis.llen(key) for key in redis.scan_iter(match="queue:*", count=1000))
-            waiting += sum(redis.zcard(f"hm:ordered:{queue}/due") for queue in ORDERED)
-            left = waiting or redis.zcard("schedule") or redis.zcard("retry") or field.in_flight()
-            left = left or redis.xlen("hm:history") or redis.hlen("hm:parked")
-            for key in ("hm:batch:*:parked", "hm:outbox:*:sent"):  # the auditor lets it go; a relay sweeps
-                left = left or next(redis.scan_iter(match=key, count=1000), None)
-            left = left or (self.market is not None and self.market.rows() != 0)
+            left = self._left(field)
             hostile_attack.clear(field)
             if redis.hlen("hm:parked"):
                 field.revive()
+            if (now := redis.get("stat:processed")) != processed:
+                processed, moved = now, time.monotonic()
             looks = 0 if left else looks + 1  # twice: a job may pass from where we look next to where we looked
-            return looks > 1
+            return looks > 1 or time.monotonic() - moved > DRAIN
 
-        until(idle, DRAIN, 0.3)
+        until(over, LONGEST, 0.3)
         return time.monotonic() - began
+
+    def _left(self, field: Field) -> bool:
+        """Whether something waits, or is in flight."""
+        redis: Any = field.redis
+        waiting = sum(redis.llen(key) for key in redis.scan_iter(match="queue:*", count=1000))
+        waiting += sum(redis.zcard(f"hm:ordered:{queue}/due") for queue in ORDERED)
+        left = waiting or redis.zcard("schedule") or redis.zcard("retry") or field.in_flight()
+        left = left or redis.xlen("hm:history") or redis.hlen("hm:parked")
+        for key in ("hm:batch:*:parked", "hm:outbox:*:sent"):  # the auditor lets it go; a relay sweeps
+            left = left or next(redis.scan_iter(match=key, count=1000), None)
+        return bool(left or (self.market is not None and self.market.rows() != 0))
 
     def stop_groups(self) -> None:
         """TERM to every supervisor; what does not end is a violation."""
