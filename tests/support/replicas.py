@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -256,6 +256,12 @@ class Name:
         """What is open stays open and carries nothing any more, as when a host loses its power."""
         for pair in list(self._pairs):
             pair.mute = True
+
+    def mute(self, clients: Container[str]) -> None:
+        """As ``lose_host``, for what the server knows as these clients alone."""
+        for pair in list(self._pairs):
+            host, port = pair.ends[1].getsockname()
+            pair.mute = pair.mute or f"{host}:{port}" in clients
 
     def _accept(self) -> None:
         while True:

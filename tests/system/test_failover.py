@@ -165,6 +165,36 @@ def test_a_replica_takes_over_behind_a_name(tmp_path: Path, monkeypatch: pytest.
         assert not heard["part_failed"], heard["part_failed"]
 
 
+def test_a_control_channel_on_which_nothing_arrives_any_more_is_opened_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when its host was lost before a wait was open, or a firewall forgot a connection on which nothing is said: the
+    waits of the queues are well."""
+    monkeypatch.setattr(watcher, "GRACE", 0.5)
+    monkeypatch.setattr(watcher, "BLOCK", 0.5)
+    with nodes(tmp_path, 1) as (node,), Name(node.port) as name, node.client() as redis:
+        app = App(redis_url=name.url, concurrency=2)
+        heard, ran = Heard(app, "server_away", "part_failed", "quiet"), Ran(app)
+
+        def listeners() -> set[str]:
+            return {one["addr"] for one in redis.client_list(_type="pubsub")}
+
+        with working(app):
+            first = until(listeners, "it listens")
+            time.sleep(3)  # many times as long as it waits for a word, and for an answer
+            assert listeners() == first
+            assert not heard["server_away"], "a channel on which nothing is said is well"
+            name.mute(first)
+            until(lambda: listeners() - first, "it listens anew")
+            until(lambda: heard["server_away"], "it says so")
+            assert "the control channel did not answer within 0.5 s" in str(heard["server_away"][0]["error"])
+            redis.publish("hm:control", "quiet")
+            until(lambda: heard["quiet"], "it obeys")
+        assert not heard["part_failed"], heard["part_failed"]
+        assert not in_flight(redis)
+        assert not ran.started
+
+
 def test_an_outage_longer_than_the_lease_that_ends_in_a_failover_steals_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

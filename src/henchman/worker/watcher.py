@@ -43,7 +43,7 @@ __all__ = ["MOST_WATCHED", "SIDEKIQ_SIGNALS", "Cancels", "Control", "Watcher"]
 
 MOST_WATCHED = 8
 BLOCK = 5.0
-GRACE = 5.0  # a wait that has not ended so long after BLOCK never will: the server's host is gone
+GRACE = 5.0  # what was not answered so long (a wait: after BLOCK) never will be: the server's host is gone
 TURN = 1.0  # seconds between two looks whether what is not waited for can be
 BACKLOG = 0.002  # a wait that ends sooner than this found a queue that was not empty
 
@@ -261,6 +261,8 @@ class Watcher(Service):
             end.setblocking(False)
         self._selector.register(self._bell, selectors.EVENT_READ, "bell")
         self._control: Any = None
+        self._heard_at = 0.0
+        self._asked_at: float | None = None  # whether the control channel still leads to the server
         self._wanted = False
         self._renamed = False
         self._failures = 0
@@ -347,6 +349,20 @@ class Watcher(Service):
         overdue = time.monotonic() - BLOCK - GRACE
         if any(post.armed is not None and post.armed_at < overdue for post in self._posts):
             raise ServerAway(f"a wait of {BLOCK:g} s did not end within {BLOCK + GRACE:g} s")
+        if self._control is not None:
+            self._ask_control()
+
+    def _ask_control(self) -> None:
+        """Nobody says anything for hours, or nothing arrives any more: the waits of the queues may be younger
+        connections, to another host. What is asked once more is what we may ask (``PING`` is another right)."""
+        now = time.monotonic()
+        if self._asked_at is None and now > self._heard_at + BLOCK:
+            self._control.send("SUBSCRIBE", self._runtime.keys.control_all)
+            self._asked_at = now
+        elif self._asked_at is not None and now > self._asked_at + GRACE:
+            self._read_control()  # a process that was suspended has the answer, and did not read it
+            if self._asked_at is not None:
+                raise ServerAway(f"the control channel did not answer within {GRACE:g} s")
 
     def _arm_all(self) -> None:
         if (self._control is None or self._renamed) and not self._listen():
@@ -420,12 +436,14 @@ class Watcher(Service):
         self._control.send("SUBSCRIBE", keys.control_all, keys.control(self._session.identity))
         for _ in range(2):
             self._control.read()
+        self._heard_at, self._asked_at = time.monotonic(), None
         self._selector.register(self._control, selectors.EVENT_READ, "control")
         self._cancels.load()  # what was said while nobody listened
 
     def _read_control(self) -> None:
         while self._control.readable():
             message = self._control.read()
+            self._heard_at, self._asked_at = time.monotonic(), None
             if isinstance(message, list) and message[0] == b"message":
                 self._verbs.message(message[2])
 
