@@ -152,7 +152,7 @@ def measure_steady(ground: Ground) -> None:
 # ---- what idling costs: MONITOR names each command and tells those of clients from those of scripts
 
 _LINE = re.compile(rb'^\+?(?P<at>[0-9.]+) \[\d+ (?P<who>[^\]]*)\] "(?P<name>[^"]*)"(?: "(?P<second>[^"]*)")?')
-WAITING = frozenset({"BLMOVE", "BZPOPMIN", "SUBSCRIBE", "fetch", "due", "cron_look"})  # all else is the heartbeat's
+WAITING = frozenset({"BLMOVE", "BZPOPMIN", "fetch", "due", "cron_look"})  # all else is the heartbeat's
 
 
 def measure_idle(ground: Ground) -> None:

@@ -128,6 +128,7 @@ def behind_a_name(folder: Path) -> Iterator[tuple[Name, Node, Node]]:
 def test_a_replica_takes_over_behind_a_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     monkeypatch.setattr(watcher, "GRACE", 1.0)
     monkeypatch.setattr(watcher, "BLOCK", 1.0)
+    monkeypatch.setattr(watcher, "QUIET", 1.0)
     with behind_a_name(tmp_path) as (name, old, new):
         app = App(redis_url=name.url, concurrency=4, heartbeat=0.5, io_timeout=1.0, connect_timeout=1.0)
         client = App(redis_url=name.url, wait_replicas=1, wait_timeout=30.0, io_timeout=60.0)
@@ -171,7 +172,7 @@ def test_a_control_channel_on_which_nothing_arrives_any_more_is_opened_anew(
     """As when its host was lost before a wait was open, or a firewall forgot a connection on which nothing is said: the
     waits of the queues are well."""
     monkeypatch.setattr(watcher, "GRACE", 0.5)
-    monkeypatch.setattr(watcher, "BLOCK", 0.5)
+    monkeypatch.setattr(watcher, "QUIET", 0.5)
     with nodes(tmp_path, 1) as (node,), Name(node.port) as name, node.client() as redis:
         app = App(redis_url=name.url, concurrency=2)
         heard, ran = Heard(app, "server_away", "part_failed", "quiet"), Ran(app)

@@ -44,6 +44,7 @@ __all__ = ["MOST_WATCHED", "SIDEKIQ_SIGNALS", "Cancels", "Control", "Watcher"]
 MOST_WATCHED = 8
 BLOCK = 5.0
 GRACE = 5.0  # what was not answered so long (a wait: after BLOCK) never will be: the server's host is gone
+QUIET = 15.0  # seconds without a word on the control channel until it is asked for one
 TURN = 1.0  # seconds between two looks whether what is not waited for can be
 BACKLOG = 0.002  # a wait that ends sooner than this found a queue that was not empty
 
@@ -356,7 +357,7 @@ class Watcher(Service):
         """Nobody says anything for hours, or nothing arrives any more: the waits of the queues may be younger
         connections, to another host. What is asked once more is what we may ask (``PING`` is another right)."""
         now = time.monotonic()
-        if self._asked_at is None and now > self._heard_at + BLOCK:
+        if self._asked_at is None and now > self._heard_at + QUIET:
             self._control.send("SUBSCRIBE", self._runtime.keys.control_all)
             self._asked_at = now
         elif self._asked_at is not None and now > self._asked_at + GRACE:
