@@ -263,7 +263,7 @@ class Watcher(Service):
         self._selector.register(self._bell, selectors.EVENT_READ, "bell")
         self._control: Any = None
         self._heard_at = 0.0
-        self._asked_at: float | None = None  # whether the control channel still leads to the server
+        self._asked_at: float | None = None  # when the control channel was asked for a word that it still owes
         self._wanted = False
         self._renamed = False
         self._failures = 0

@@ -4,9 +4,9 @@
 -- returns "LOST" when the identity was buried, "LAPSED" when the lease is gone; else a status a job: 1 it waits, and is in
 --   flight no more; 0 it is not ours any more; 2 its subject is not paused: it may start; a text: the server refused, it is
 --   in flight as before. subject: see pause.lua. member: the batch of a tracked job, "-" when it is of none, "" when it is
---   not tracked. waiting: the payload as it waits, without the time of its push. effects: the key
---   and the places that a line had handed to it are free. The fence is that the payload is in flight. A held job waits for a need that is told of the
---   server alone: of its subject, in the scope "batch:".
+--   not tracked. waiting: the payload as it waits, without the time of its push. effects: they free the key and the places
+--   that a line had handed to the job. The fence is that the payload is in flight. What a held job waits for stands on the
+--   server and in no payload: a need of its subject, in the scope "batch:".
 -- include base
 -- include keys
 -- include effects
