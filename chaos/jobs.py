@@ -21,7 +21,10 @@ from ledger import Ledger
 
 from henchman import App, Concurrent, Discard, Failure, JobTimeout, Kill, Leaky, Snooze, current_job
 from henchman.errors import BatchError, ServerAway, ServerError
+from henchman.wire import payload
+from henchman.work.effects import attempt_of
 from henchman.worker import acker
+from henchman.worker.lost_runs import LostRuns
 
 LINE = 60  # jids in one line of the ledger
 FOLDER = Path(os.environ["CHAOS_LEDGER"])
@@ -291,12 +294,31 @@ def _note_settlings() -> None:
     acker.CUT_LEAST = 2  # few end here in the order of their fetch
 
 
+def _is_ours(key: object) -> bool:
+    """False of a hostile payload."""
+    return isinstance(key, str) and key.partition("-")[0] in KINDS
+
+
+def _note_lost_runs() -> None:
+    """An attempt whose time was over on a host that is gone ends here: nobody else can write that down."""
+    end = LostRuns._end
+
+    def noted(lost: LostRuns, flight: str, stored: bytes) -> int:
+        ended = end(lost, flight, stored)
+        job = payload.decode(stored) if ended else {}
+        for key in filter(_is_ours, (job.get("args") or [None])[:1]):
+            ledger.write("struck", key, attempt_of(job))
+        return ended
+
+    LostRuns._end = noted  # type: ignore[method-assign]
+
+
 def _note_unstarted(run: Any, outcome: Any) -> None:
     """A job that ended without a run: expired or cancelled; or in its time-out, which may have struck before its first
     line, when the machine was held up."""
     key = run.args[0] if run.args else run.kwargs.get("key")
-    if not isinstance(key, str) or key.partition("-")[0] not in KINDS:
-        return  # of a hostile payload
+    if not _is_ours(key):
+        return
     if outcome.ending in ("expired", "cancelled"):
         ledger.write(outcome.ending, key)
     elif isinstance(outcome.error, JobTimeout) and run.unit.source is None:
@@ -318,3 +340,4 @@ for _name in (
 ):
     _note(_name)
 _note_settlings()
+_note_lost_runs()
