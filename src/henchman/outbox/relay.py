@@ -16,7 +16,6 @@ is pushed was read in the same round, after everything that this process forgot.
 
 from __future__ import annotations
 
-import select
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -34,6 +33,7 @@ from henchman.kernel import failpoints
 from henchman.kernel.clock import capped_backoff
 from henchman.kernel.text import shorten
 from henchman.kernel.threads import Ticker
+from henchman.outbox.bell import Bell
 from henchman.outbox.database import OutboxDatabase
 from henchman.outbox.rows import StoredRow, push_of
 from henchman.outbox.schema import outbox
@@ -48,7 +48,6 @@ CONFIRM_AFTER = 2.0  # seconds: what a server that syncs each second, or its suc
 TOGETHER = 0.5  # seconds for which confirmations wait for others, unless a page is full
 LINGER, BUSY, IDLE = 0.01, 0.25, 1.0  # seconds between two looks: after a wake, after work, without any
 BUSY_FOR = 10.0
-HEARS_STOP = 0.25  # seconds that a stop waits for the end of a wait, at most
 MOST, LEAST = 500, 20  # rows of a page
 PAGES = 20  # of rows that one round deletes, at most
 PUSH_BYTES = 4 * 1024 * 1024
@@ -81,7 +80,7 @@ class Relay(Ticker):
         self._renew_at = self._hold_until = 0.0
         self._failures = 0
         self._away = False
-        self._line: Any = None  # to the server, subscribed to what wakes
+        self._bell = Bell(runtime)
         self._most = LEAST
         self._reset()
 
@@ -122,7 +121,7 @@ class Relay(Ticker):
         ended = super().stop(timeout)
         if self._leader is not None and self._leader.leads:
             self._leader.resign(self._runtime.connections, self._runtime.events, self.name)
-        self._hang_up()
+        self._bell.close()
         self.database.close()
         return ended
 
@@ -146,7 +145,7 @@ class Relay(Ticker):
         except OutboxError as error:
             return self._is_away(error)
         except ServerError:
-            self._hang_up()
+            self._bell.close()
             raise
         return 0.0 if self._more else self._listen()
 
@@ -463,27 +462,9 @@ class Relay(Ticker):
         """Wait until somebody says that there is something, or it is time to look; seconds until the next look."""
         wait = BUSY if self._pushed or self._now() - self._busy_at < BUSY_FOR else IDLE
         try:
-            if self._line is None:
-                self._line = self._runtime.connections.open(5.0)
-                self._line.send("SUBSCRIBE", self._runtime.keys.outbox_wake)
-                self._line.read()
-            end = time.monotonic() + wait
-            poll = select.poll()
-            poll.register(self._line.fileno(), select.POLLIN)
-            while not self.stopping.is_set() and (left := end - time.monotonic()) > 0:
-                if self._line.readable() or poll.poll(min(left, HEARS_STOP) * 1000):
-                    while self._line.readable():
-                        self._line.read()
-                    return LINGER
+            return LINGER if self._bell.heard(wait, self.stopping) else 0.0
         except ServerAway:
-            self._hang_up()
             return wait
-        return 0.0
-
-    def _hang_up(self) -> None:
-        line, self._line = self._line, None
-        if line is not None:
-            line.close()
 
 
 def _read(connection: Connection, query: Any) -> list[StoredRow]:
