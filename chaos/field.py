@@ -137,10 +137,14 @@ class Field:
         self.strike(STRUCK, lambda _: (ids, f"{ids} ids"))
 
     def froze(self, relay: int, seconds: float) -> None:
-        """The process that relayed has been stopped for so long; another one must have taken over."""
-        other = until(self.relay, 5.0)
-        text = f"process {relay} for {seconds:.0f} s, process {other} relays"
-        self.strike(FROZEN, lambda _: (int(other not in (0, relay)), text))
+        """The process that relayed is stopped for so long; another one must take over, also where the server is away at
+        the end of it."""
+        at, other = time.monotonic(), 0
+        while not other and time.monotonic() < at + seconds and not self.stopping.wait(0.2):
+            now = self.relay()
+            other = now if now != relay else 0
+        text = f"process {relay} for {seconds:.0f} s, after {time.monotonic() - at:.1f} s process {other} relays"
+        self.strike(FROZEN, lambda _: (int(bool(other)), text))
 
     def relay(self) -> int:
         """The process that relays the outbox; 0 when nobody does, or the server is away."""

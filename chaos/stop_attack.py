@@ -107,12 +107,13 @@ def _stopped(
         until(lambda: all(state_of(pid) in ("T", "Z", "") for pid in everybody), 5)
         group.suspension.begin()
     try:
-        field.sleep(seconds)
+        ends = time.monotonic() + seconds
+        if relay in pids:
+            field.froze(relay, seconds)
+        field.sleep(max(ends - time.monotonic(), 0.0))
         with contextlib.suppress(RedisError):
             names: Any = field.redis.zrange("hm:tombs", 0, -1)
             tombs = [name.decode().split(":") for name in names]
-        if relay in pids:
-            field.froze(relay, wall() - at)
     finally:
         if suspended:
             group.suspension.end()
