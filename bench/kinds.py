@@ -40,6 +40,7 @@ KEYED = (
     ("running", running),
     ("queued_running", newest),
 )
+TRACKED = 150_000  # jobs: some 250 looks at the status of their batch, of which 99 of 100 are told
 PAYLOADS = (("100 B", 100, 20_000), ("10 KB", 10_000, 5_000), ("1 MB", 1_000_000, 100))
 
 
@@ -127,7 +128,7 @@ def _ordered_start(ground: Ground) -> list[float]:
 
 def measure_tracked(ground: Ground) -> None:
     """One batch whose history goes into SQLite, beside the same jobs untracked."""
-    made, raw, add, count = ground.server, ground.raw, ground.report.add, ground.count(40_000)
+    made, raw, add, count = ground.server, ground.raw, ground.report.add, ground.count(TRACKED)
     noop.enqueue_many((number,) for number in range(count))
     plain = drain(made, raw, LOAD, count)
     made.clear(raw)

@@ -49,7 +49,10 @@ def test_finish_fails_only_where_a_bar_counts(report: Report) -> None:
 
 
 def test_percentile_and_number() -> None:
-    assert percentile(range(100), 0.99) == 99
+    assert percentile(range(1, 101), 0.99) == 99
+    assert percentile(range(1, 100), 0.99) == 99, "of fewer the largest"
+    assert percentile(range(1, 1001), 0.999) == 999
+    assert percentile([1.0, 2.0, 3.0], 0.5) == 2
     assert percentile([3.0], 0.5) == 3
     assert [number(one) for one in (1234567.8, 123.45, 12.345, 1.2345, -0.5)] == [
         "1,234,568",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import platform
 import statistics
@@ -21,9 +22,10 @@ _LIBRARIES = ("henchman", "redis", "hiredis", "msgspec")
 
 
 def percentile(values: Sequence[float], share: float) -> float:
-    """The value that ``share`` (0.99) of the values do not exceed."""
+    """The least of the values that a ``share`` (0.99) of them, itself counted, do not exceed. Of fewer than 100 values
+    the 0.99 is the largest."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * share))]
+    return ordered[max(math.ceil(len(ordered) * share - 1e-9) - 1, 0)]
 
 
 @dataclass
