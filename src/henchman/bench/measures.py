@@ -226,11 +226,11 @@ def measure_latency(ground: Ground) -> None:
     """Push to start on an idle worker with four queues, and the ping-pong."""
     made, stamps, add = ground.server, ground.stamps, ground.report.add
     pushes = [tell.using(queue=name).enqueue for name in QUEUES]
-    share = ground.count(100)
+    share = 10  # of each in turn: within minutes a machine becomes faster and slower
     bare: list[float] = []
     ours: list[float] = []
     with worker(made, *on_queues()), ping(made, ground.raw, stamps) as bare_push:
-        for turn in range(2):
+        for turn in range(ground.count(20)):
             first = 1 + turn * 2 * share
             bare += waits(stamps, first, share, bare_push)
             ours += waits(stamps, first + share, share, lambda number: pushes[number % len(pushes)](number))
