@@ -305,9 +305,11 @@ def _note_lost_runs() -> None:
 
     def noted(lost: LostRuns, flight: str, stored: bytes) -> int:
         ended = end(lost, flight, stored)
-        job = payload.decode(stored) if ended else {}
-        for key in filter(_is_ours, (job.get("args") or [None])[:1]):
-            ledger.write("struck", key, attempt_of(job))
+        if ended:
+            job = payload.decode(stored)
+            key = job["args"][0] if job["args"] else None
+            if _is_ours(key):
+                ledger.write("struck", key, attempt_of(job))
         return ended
 
     LostRuns._end = noted  # type: ignore[method-assign]
