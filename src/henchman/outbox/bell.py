@@ -50,9 +50,9 @@ class Bell:
             self.close()
         if self._line is None:
             self._line = self._runtime.connections.open(5.0)
+            self._heard = time.monotonic()  # also where we may not listen: that is said once a minute
             self._line.send("SUBSCRIBE", self._runtime.keys.outbox_wake)
             self._line.read()
-            self._heard = time.monotonic()
 
     def close(self) -> None:
         """Hang up; the next wait opens another line."""
